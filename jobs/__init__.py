@@ -12,7 +12,7 @@ a store, its log, its damage    ``log/``
 what groups have committed      ``consumer_offsets/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),
                                 ``table/`` (load, the data source), ``report/``
-whether a broker may start      ``safety/`` (preflight)
+whether a broker may start      ``preflight/``
 several brokers in one start    ``cli/fleet``; several jobs in one: ``cli/demo``
 ==============================  ======================================================================================
 """

@@ -69,7 +69,7 @@ JOBS = {
     ),
     "restore": Job("jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, runs_tasks=False),
     "preflight": Job(
-        "jobs.safety.preflight",
+        "jobs.preflight.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
         runs_tasks=False,

@@ -11,19 +11,16 @@ from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.errors import DamagedLog, MissingInput, Refused, UsageError, WrongSettings
+from storeformat.errors import DamagedLog, Refused, UsageError, WrongSettings
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations, rocksdb
-from storeformat.storage.broker_lock import is_live
-from storeformat.store.broker_conf import BrokerConf, read_broker_conf
-from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
+from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.config.topic_config import find_batch_topics
 from storeformat.store.layout import (
-    LOCK,
     StoreLayout,
     file_name,
     has_effect,
@@ -37,19 +34,17 @@ from storeformat.store.log_directories import (
 )
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import find_segments
-from storeformat.store.store_signs import fit_to_store, release_signs
+from storeformat.store.store import Store, find_store
+from storeformat.store.store_signs import fit_to_store
 from udfs.log.scan import ScanTask
 
 
 @dataclass(frozen=True)
-class OpenedStore:
-    """A store that can be read: where it is, its settings, its segments, and whose rules apply and why."""
+class OpenedStore(Store):
+    """A store that can be read: its sizes and its segments fit together."""
 
-    root: str
     layout: StoreLayout
     segments: list[Segment]
-    rules: BrokerRules
-    version_reason: str
     notes: tuple[str, ...] = ()
     batch_topics: frozenset[str] = frozenset()
     as_broker: bool = False
@@ -60,7 +55,6 @@ class OpenedStore:
     """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
     """From where on entries are lost that the group's checkpoint counts as committed."""
-    conf: BrokerConf = field(default_factory=BrokerConf)
     queues_in: QueueStore = field(default_factory=QueueStore)
 
     @property
@@ -78,7 +72,7 @@ class OpenedStore:
         return {
             "store": self.root,
             "broker_version": self.rules.version,
-            "broker_version_reason": self.version_reason,
+            "broker_version_reason": self.release_reason,
         }
 
     def decode_rules(self, more_properties: tuple[bytes, ...] = ()) -> DecodeRules:
@@ -111,7 +105,7 @@ class OpenedStore:
         with a live broker no later than the log ends now, because what follows changes while it is read.
         """
         offset = self.committed if offset is None else offset
-        if not is_live(locations.join(self.root, LOCK)):
+        if not self.is_live:
             return offset
         end = growing_log_end(self.segments, self.decode_rules())
         return end if offset is None else min(offset, end)
@@ -128,11 +122,10 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     """
     if options.keep_crc_failures and options.on_damage != "salvage":
         raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
-    root = locations.absolute(options.store)
-    if not files.exists(root):
-        raise MissingInput("there is no such store", path=root)
     conf = read_broker_conf(options.broker_conf, options.settings)
     layout, given = conf.layout(), conf.given
+    store = find_store(options.store, conf, options.broker_version)
+    root = store.root
     directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
     size = layout.mapped_file_size_commit_log if sized else None
@@ -150,8 +143,14 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
         for directory in directories
         if files.size_of(path := locations.join(directory, file_name(segments[-1].end))) == 0
     ]
-    version, reason, release_notes = _release(options, root, layout)
-    notes += release_notes
+    if store.suggests is not None:
+        notes.append(f"using the rules of {store.rules.version}, as requested; the store suggests {store.suggests}")
+    if store.release_assumed and layout.enable_multi_dispatch:
+        raise WrongSettings(
+            "which records go to light queues depends on the broker's release, and the store does not show it",
+            path=root,
+            advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
+        )
     if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
         notes.append(
             f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "
@@ -171,25 +170,9 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
     return OpenedStore(
-        root, layout, segments, rules_of(version), reason, tuple(notes), batch_topics, as_broker, committed.end,
-        missing_from=committed.missing_from, conf=conf,
+        root, conf, store.rules, store.release_reason, store.suggests, layout, segments, tuple(notes), batch_topics,
+        as_broker, committed.end, missing_from=committed.missing_from,
     )  # fmt: skip
-
-
-def _release(options: LogOptions, root: str, layout: StoreLayout) -> tuple[str, str, list[str]]:
-    """Returns the release whose rules are applied, why it is that one, and a note where the store suggests another."""
-    shown, why = guess_version(release_signs(root, layout))
-    version = options.broker_version
-    if version is not None:
-        note = f"using the rules of {version}, as requested; the store suggests {shown}: {why}"
-        return version, "as given by --broker-version", [note] if shown not in (version, DEFAULT) else []
-    if why == NOTHING_SHOWN and layout.enable_multi_dispatch:
-        raise WrongSettings(
-            "which records go to light queues depends on the broker's release, and the store does not show it",
-            path=root,
-            advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
-        )
-    return shown, why, []
 
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:

@@ -14,9 +14,9 @@ from typing import Any
 from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
+from jobs.preflight.answer import start_facts
 from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
-from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, local_status, locations, outputs
 from storeformat.store import swap

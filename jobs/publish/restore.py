@@ -12,8 +12,8 @@ from typing import Any
 from jobs.contract.options import RestoreOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
+from jobs.preflight.answer import start_facts
 from jobs.publish import backups
-from jobs.safety.answer import start_facts
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, locations
 from storeformat.store import swap

@@ -190,7 +190,7 @@ def scan_store(
     if longest > LONGEST_V1_TOPIC:
         raise WrongSettings(
             "brokers of this release cannot read this log: they end it at the first record of a topic of more than "
-            f"{LONGEST_V1_TOPIC} bytes", path=store.root, found=f"{longest} bytes ({store.version_reason})",
+            f"{LONGEST_V1_TOPIC} bytes", path=store.root, found=f"{longest} bytes ({store.release_reason})",
             advice="--broker-version 5.1 or later",
         )  # fmt: skip
     return reading

@@ -22,12 +22,12 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
+from jobs.preflight.retention import retention_notes
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
 from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
-from jobs.safety.retention import retention_notes
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import TimedRunner

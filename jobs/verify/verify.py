@@ -26,10 +26,10 @@ from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import restored
+from jobs.preflight.answer import start_facts
 from jobs.rebuild import planning
 from jobs.rebuild.build_store import scan_store
 from jobs.rebuild.staging import staging_beside
-from jobs.safety.answer import start_facts
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner

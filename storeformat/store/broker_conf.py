@@ -12,7 +12,7 @@ Mirrors BrokerStartup#buildBrokerController and MixAll#properties2Object (4.9.8,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from storeformat.errors import WrongSettings
 from storeformat.javacompat import parse_long
@@ -48,6 +48,11 @@ class BrokerConf:
     def flag(self, name: str, *, default: bool) -> bool:
         return self.given.get(name, str(default)).lower() == "true"
 
+    @property
+    def queues_in_rocksdb(self) -> bool:
+        """Whether queues are in RocksDB (MessageStoreConfig#isEnableRocksDBStore)."""
+        return self.text("storeType", "default").lower() == "defaultrocksdb"
+
     def paths(self, name: str) -> list[str]:
         """Returns the paths that a setting names, each once: what is between commas, with its blanks."""
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))
@@ -61,6 +66,14 @@ class BrokerConf:
             blank = meant != text and name not in _TEXTS and (parse_long(meant) is not None or meant.lower() == "true")
             if blank or (name in _SIZES and parse_long(text) is None):
                 yield name, text
+
+    def index_sizes(self) -> StoreLayout:
+        """Returns the default layout with the sizes of index files that a broker takes of these settings."""
+        default = StoreLayout()
+        slots = self.number("maxHashSlotNum", default.max_hash_slot_num)
+        return replace(
+            default, max_hash_slot_num=slots, max_index_num=self.number("maxIndexNum", default.max_index_num)
+        )
 
     def layout(self) -> StoreLayout:
         """Returns what shapes the files of a store; raises WrongSettings for a value that no broker takes."""

@@ -37,9 +37,9 @@ from support.drilling import copy_store, overwrite, run_job
 from support.real_broker import RELEASES, BrokerFailed, BrokerSite
 from support.rebuilding import rules_of_release
 
-from jobs.safety.answer import judge
-from jobs.safety.evidence.evidence import Evidence, gather
-from jobs.safety.reason import Answer, Reason
+from jobs.preflight.answer import judge
+from jobs.preflight.reason import Answer, Reason
+from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
 from storeformat.store.broker_conf import read_broker_conf
 
 pytestmark = pytest.mark.broker
@@ -94,9 +94,9 @@ class Story:
         return [reason for reason in self.said[name].reasons if reason.rule == rule]
 
 
-def evidence_of(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> Evidence:
+def evidence_of(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> StoppedStore:
     conf = read_broker_conf(str(site.broker_conf(store, **(settings or {}))), ())
-    return gather(str(store), conf, rules_of_release(site.release))
+    return read_stopped_store(str(store), conf, rules_of_release(site.release))
 
 
 def preflight(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> Answer:

@@ -19,8 +19,8 @@ from support.drilling import copy_store, numbers_in
 from support.real_broker import RELEASES, BrokerSite
 from support.rebuilding import rules_of_release
 
-from jobs.safety.answer import safe_to_start
-from jobs.safety.reason import Answer
+from jobs.preflight.answer import safe_to_start
+from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import read_broker_conf
 
 pytestmark = pytest.mark.broker

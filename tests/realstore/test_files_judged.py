@@ -16,8 +16,8 @@ import pytest
 from support.real_store import RealStore, RealStoreFailed, build
 from support.rebuilding import rules_of_release
 
-from jobs.safety.answer import safe_to_start
-from jobs.safety.reason import Reason
+from jobs.preflight.answer import safe_to_start
+from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = [

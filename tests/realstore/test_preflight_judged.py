@@ -17,7 +17,7 @@ from support.real_store import RELEASES, Opened, RealStore, RealStoreFailed
 from support.store_to_start import as_fastjson, configure
 from support.wrong_stores import CASES, LAG, SEGMENT, SETTINGS, Facts, log_cut, said_of, served
 
-from jobs.safety.reason import Answer, Reason
+from jobs.preflight.reason import Answer, Reason
 
 pytestmark = pytest.mark.realstore
 

@@ -132,14 +132,14 @@ def test_features_leave_their_traces(version: str, tmp_path: Path) -> None:
     (store,) = RealStore(version).write(tmp_path, 1, seed=7, features=FEATURES[version], messages=120)
     log = commit_log(store)
     names = {queue.topic for queue in store.queues}
-    evidence = {
+    stopped = {
         "lmq": any(name.startswith("%LMQ%") for name in names),
         "cq_ext": any((store.root / "consumequeue_ext").rglob("0*")),
         "batch_cq": any((store.root / "batchconsumequeue").rglob("0*")) and store.counts["inner_batched"] > 0,
         "long_topics": any(len(name) > 127 for name in names) and bytes.fromhex("daa320ab") in log,
         "property_crc": log.count(b"__CRC32#\1") == store.counts["messages"],
     }
-    assert {feature for feature, there in evidence.items() if there} == set(FEATURES[version])
+    assert {feature for feature, there in stopped.items() if there} == set(FEATURES[version])
 
 
 @pytest.mark.parametrize("version", [RELEASES[0], RELEASES[-1]])

@@ -20,8 +20,8 @@ from support.real_store import RELEASES, RealStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
-from jobs.safety.answer import safe_to_start
-from jobs.safety.reason import Answer, Reason
+from jobs.preflight.answer import safe_to_start
+from jobs.preflight.reason import Answer, Reason
 from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore

@@ -1,6 +1,6 @@
 """What a broker's start makes of a small store: a slow model of load, recovery and dispatch, one release at a time.
 
-It shares nothing with ``jobs.safety`` and ``storeformat``: files are read here, records by ``broker_model``.
+It shares nothing with ``jobs.preflight`` and ``storeformat``: files are read here, records by ``broker_model``.
 
 =====================  ==========================================================================
 ``Start.loaded``       whether the broker comes up (MappedFileQueue#doLoad, ConfigManager#load)

@@ -18,9 +18,9 @@ from support.broker_model import dispatch
 from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
-from jobs.safety.answer import judge
-from jobs.safety.evidence.evidence import Evidence, gather
-from jobs.safety.reason import Answer, Reason
+from jobs.preflight.answer import judge
+from jobs.preflight.reason import Answer, Reason
+from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
 from storeformat.store.broker_conf import BrokerConf
 
 SEGMENT = 4096
@@ -39,11 +39,11 @@ class StoreToStart:
     conf: dict[str, str] = field(default_factory=dict)
     version: str = "5.3"
 
-    def evidence(self) -> Evidence:
-        return gather(str(self.root), BrokerConf(self.conf), self.version)
+    def stopped(self) -> StoppedStore:
+        return read_stopped_store(str(self.root), BrokerConf(self.conf), self.version)
 
     def answer(self) -> Answer:
-        return judge(self.evidence())
+        return judge(self.stopped())
 
     def reasons(self, rule: str) -> list[Reason]:
         """What one rule says."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from support.real_store import Opened
 from support.rebuilding import rebuild_here, rules_of_release
 
-from jobs.safety.answer import safe_to_start
-from jobs.safety.reason import Answer
+from jobs.preflight.answer import safe_to_start
+from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import BrokerConf
 
 SEGMENT, QUEUE_FILE = 65_536, 400

@@ -28,7 +28,7 @@ def test_a_refusal_stays_one(streams: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("streams", "code"), [(">/dev/full", 74), (">&-", 0), ("| :", 0), ("2>/dev/full", 0)])
 def test_a_report_that_is_not_shown(streams: str, code: int, tmp_path: Path) -> None:
     program = (
-        "from jobs.__main__ import *; from jobs.contract.report import Report; import jobs.safety.preflight as p; "
+        "from jobs.__main__ import *; from jobs.contract.report import Report; import jobs.preflight.preflight as p; "
     )
     program += (
         "p.run = lambda *given: (given[1].say('x' * 9000), Report('preflight', text='y' * 9000))[1]; sys.exit(main())"

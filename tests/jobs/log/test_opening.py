@@ -20,6 +20,7 @@ from storeformat import message as m
 from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.light_queues import MultiDispatchRules
+from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
 
 
@@ -111,7 +112,7 @@ def test_a_store_as_it_is_opened(root: Path) -> None:
     store = open_store(LogOptions(store=str(root), batch_topics=("B",), on_damage="stop"))
     assert (store.root, store.log_size, store.batch_topics) == (str(root), 65536, frozenset({"B"}))
     assert store.facts() == {
-        "store": str(root), "broker_version": store.rules.version, "broker_version_reason": store.version_reason,
+        "store": str(root), "broker_version": store.rules.version, "broker_version_reason": store.release_reason,
     }  # fmt: skip
     assert (store.as_broker, store.decode_rules().as_broker) == (True, True)
     assert (store.committed, store.missing_from, store.queue_store) == (None, None, {})
@@ -131,7 +132,7 @@ def test_light_queues_need_their_properties_and_a_release(root: Path) -> None:
     what = "which records go to light queues depends on the broker's release, and the store does not show it"
     assert (str(error.value), error.value.advice) == (f"{what} ({root})", "give --broker-version 4.9, 5.1, 5.3 or 5.5")
     store = open_store(LogOptions(store=str(root), settings=settings, broker_version="5.3"))
-    assert store.version_reason == "as given by --broker-version"
+    assert store.release_reason == "as given by --broker-version"
     light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
     assert store.decode_rules((b"more",)).properties == (*DISPATCH_PROPERTIES, *light, b"more")
     assert store.dispatch_rules().multi_dispatch == MultiDispatchRules(
@@ -161,15 +162,15 @@ def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) ->
 
 
 def test_a_release_that_the_store_contradicts_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "guess_version", lambda signs: ("5.1", "it has such a file"))
+    monkeypatch.setattr(store_module, "guess_version", lambda signs: ("5.1", "it has such a file"))
     store = open_store(LogOptions(store=str(root)))
-    assert (store.rules.version, store.version_reason) == ("5.1", "it has such a file")
+    assert (store.rules.version, store.release_reason) == ("5.1", "it has such a file")
     said = [
         [note for note in open_store(LogOptions(store=str(root), broker_version=version)).notes if "rules" in note]
         for version in ("5.1", "5.3")
     ]
     assert said == [[], ["using the rules of 5.3, as requested; the store suggests 5.1: it has such a file"]]
-    monkeypatch.setattr(opening, "guess_version", lambda signs: (DEFAULT, "nothing"))
+    monkeypatch.setattr(store_module, "guess_version", lambda signs: (DEFAULT, "nothing"))
     version = next(version for version in VERSIONS if version != DEFAULT)
     notes = open_store(LogOptions(store=str(root), broker_version=version)).notes
     assert not [note for note in notes if "rules" in note]
@@ -218,7 +219,7 @@ def test_a_reading_ends_where_it_is_asked_to_or_where_a_live_broker_writes(
     agreed = replace(store, committed=50)
     assert [agreed.until(None), agreed.until(7)] == [50, 7]
     asked: list[str] = []
-    monkeypatch.setattr(opening, "is_live", lambda path: not asked.append(path))
+    monkeypatch.setattr(store_module.broker_lock, "is_live", lambda path: not asked.append(path))
     monkeypatch.setattr(opening, "growing_log_end", lambda segments, rules: 40 if rules == store.decode_rules() else 0)
     assert [store.until(None), store.until(39), store.until(41), agreed.until(None)] == [40, 39, 40, 40]
     assert set(asked) == {str(root / "lock")}

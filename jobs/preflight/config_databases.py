@@ -1,0 +1,97 @@
+"""Rules on topics, groups and offsets that a broker keeps in databases below ``config/``.
+
+==================================  ===================================================================================
+settings                            databases
+==================================  ===================================================================================
+``storeType=defaultRocksDB``        ``topics/``, ``subscriptionGroups/``, ``consumerOffsets/`` (5.2.0 and later)
+``useSingleRocksDBForAllConfigs``   ``metadata/``, which takes those three in (5.4.0 and later)
+``configManagerVersion=v2``         ``rdb/``, whatever the storeType (5.3.2 and later)
+==================================  ===================================================================================
+
+Beside the first three, a file of ``config/`` counts whose data version is above that of its database: from 5.3.2 on the
+start takes it in, in place of what the database had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.contract.commands import set_aside
+from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.store.config.config_files import FileState
+
+_FILES = {
+    "topics": "topics.json",
+    "subscriptionGroups": "subscriptionGroup.json",
+    "consumerOffsets": "consumerOffset.json",
+}
+_WITHOUT = {
+    "topics": "no client finds its topics",
+    "subscriptionGroups": "groups have to be created again",
+    "consumerOffsets": "every group starts over",
+}
+_SINGLE, _V2 = "metadata", "rdb"
+
+
+def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:
+    """Yields databases of the configuration that are not there, beside a log: the broker makes empty ones.
+
+    Mirrors BrokerController#initializeMetadata, RocksDBTopicConfigManager#load, RocksDBSubscriptionGroupManager#load,
+    RocksDBConsumerOffsetManager#load and their ``merge`` (5.2.0 to 5.5.0), TopicConfigManagerV2#load (5.3.2 to 5.5.0).
+    """
+    if not store.config_in_databases or not store.log.segments:
+        return
+    there = store.rocksdb.made
+    if store.conf.text("configManagerVersion", "") == "v2":
+        if _V2 not in there:
+            yield _lost(store, _V2, "the broker starts without topics, groups and offsets, and reads no JSON")
+        return
+    if _SINGLE in there and store.conf.flag("useSingleRocksDBForAllConfigs", default=False):
+        return
+    sound = {name for name, file in store.configs.items() if file.main.content is FileState.SOUND}
+    for name, file in _FILES.items():
+        if name in there:
+            continue
+        if store.rules.restores_databases and file in sound:
+            yield Reason(
+                "config_from_json",
+                f"config/{name} is not there: the broker takes {file} in its place",
+                found="no database",
+                unsafe=False,
+            )
+        else:
+            yield _lost(store, name, _WITHOUT[name])
+
+
+def _lost(store: StoppedStore, name: str, then: str) -> Reason:
+    cure = f"put {store.place('config', name)} back, or a replica's"
+    if name == "consumerOffsets":
+        cure += "; rebuild --only consumer-offsets makes a file that 5.3.2 and later take in"
+    return Reason(
+        "config_lost",
+        f"config/{name} is not there: {then}",
+        found="no database",
+        expected=f"config/{name}/CURRENT",
+        cure=cure,
+    )
+
+
+def config_json_torn(store: StoppedStore) -> Iterator[Reason]:
+    """Yields files that are torn beside their databases: the start reads their data version, and ends there.
+
+    Mirrors ``merge`` of RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager and RocksDBConsumerOffsetManager
+    with #loadDataVersion, which looks at no ``.bak`` (5.3.2 to 5.5.0).
+    """
+    if not store.conf.queues_in_rocksdb or store.conf.text("configManagerVersion", "") == "v2":
+        return
+    for name in _FILES.values():
+        if name in store.configs and store.configs[name].main.content is FileState.TORN:
+            path = store.configs[name].main.path
+            yield Reason(
+                "config_torn",
+                f"{path} is torn: the broker reads its data version beside that of the database, and does not start",
+                found="torn",
+                expected="JSON, or no file",
+                cure=set_aside(f"{store.root}/..", [path]),
+            )

@@ -1,0 +1,254 @@
+"""Rules on the files of ``config/``: torn, empty and lost ones, and the storeType against what is in databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.preflight.reason import Reason, first_of
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
+from storeformat.store.config.topic_config import MADE_BY_BROKER
+
+_TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
+_WITHOUT = {
+    _TOPICS: "no client finds its topics, their messages are not served",
+    **dict.fromkeys(
+        (CONSUMER_OFFSETS, LMQ_OFFSETS),
+        "every group starts over: it reads messages again, or skips those it has not read",
+    ),
+    _GROUPS: "groups have to be created again; their retry limits and switches are lost",
+    _DELAYS: "every delayed message that is still in the log is delivered again",
+    "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",
+    "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
+    "timermetrics": "counts of waiting timer messages begin at 0",
+}
+_HARMLESS = frozenset({"consumerFilter.json", "timermetrics"})
+
+
+def _always_there(store: StoppedStore) -> tuple[str, ...]:
+    """Returns what every broker with these settings writes within seconds of its first start."""
+    return _TOPICS, store.offsets_file.name, _GROUPS
+
+
+def config_files(store: StoppedStore) -> Iterator[Reason]:
+    """Yields files of ``config/`` that a broker does not take as they are: it reads ``.bak``, nothing, or does not
+    start.
+
+    Mirrors ConfigManager#load and #loadBak (4.9.8 to 5.5.0) and BrokerController#initialize, which ends where one of
+    them returns false.
+    """
+    in_databases = _always_there(store) if store.config_in_databases else ()
+    lost = [name for name in _always_there(store) if store.configs[name].is_absent and name not in in_databases]
+    if len(lost) == len(_always_there(store)):
+        if store.log.segments:
+            yield Reason(
+                "config_absent",
+                f"{store.place('config')} holds no topics, groups and offsets: the broker starts with none, so "
+                "that no client finds its topics, and every group starts over",
+                found="none of " + ", ".join(lost),
+                cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
+            )
+        lost = []
+    for name, config in store.configs.items():
+        if name in lost:
+            yield _nothing(store, config, "absent, and so is its .bak")
+        elif not config.is_absent and name not in in_databases:
+            yield from _judged(store, config)
+
+
+def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
+    main, backup = config.main, config.backup
+    if config.ends_the_start:
+        yield Reason(
+            "config_torn",
+            f"{config.name} is {main.content.value} and its .bak torn: the broker does not start",
+            found=f"{main.content.value}, .bak torn ({backup.why})",
+            expected="JSON",
+            cure=f"put a sound copy in place, or move {backup.path} away: then {_WITHOUT[config.name]}",
+        )
+    elif config.taken is backup:
+        age = max(main.modified_ms - backup.modified_ms, 0) if main.modified_ms else 0
+        yield Reason(
+            "config_backup",
+            f"{config.name} is {main.content.value}: the broker takes its .bak"
+            + (f", {age // 1000} s older" if age >= 1000 else ""),
+            found=main.content.value,
+            expected="JSON",
+            cure=f"nothing, if {backup.path} is as new as what was lost",
+            unsafe=False,
+        )
+    elif config.taken is None:
+        why = f" ({main.why})" if main.why else ""
+        yield _nothing(store, config, f"{main.content.value}{why}, and its .bak {backup.content.value}")
+
+
+def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
+    cure = f"put a sound {config.name} into {store.place('config')}: an older copy, or a replica's"
+    if config.name == _TOPICS:
+        cure += "; rebuild --topics-json makes one from the log"
+    if config.name in (CONSUMER_OFFSETS, LMQ_OFFSETS):
+        cure += "; rebuild --only consumer-offsets makes one of what is left"
+    return Reason(
+        "config_lost",
+        f"{config.name} is {found}: the broker starts without it; {_WITHOUT[config.name]}",
+        found=found,
+        expected="JSON",
+        cure=cure,
+        unsafe=_is_missed(store, config.name),
+    )
+
+
+def _is_missed(store: StoppedStore, name: str) -> bool:
+    """Whether a start without a file loses or repeats something; without delayed messages no level has to be known."""
+    if name == _DELAYS:
+        return any(topic == SCHEDULE_TOPIC for topic, _ in (*store.queues, *store.tail.keys))
+    return name not in _HARMLESS and bool(store.log.segments)
+
+
+def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
+    """Yields topics that have queues and no configuration: their messages are kept and reach no client.
+
+    Mirrors TopicConfigManager#load and PullMessageProcessor, which answers TOPIC_NOT_EXIST (4.9.8 to 5.5.0).
+    """
+    topics = store.configs[_TOPICS].value
+    if topics is None or store.config_in_databases:
+        return
+    lacking = sorted({topic for topic, _ in store.queues if topic not in topics and not _is_the_brokers(topic)})
+    if lacking:
+        yield Reason(
+            "topics_not_configured",
+            f"{len(lacking)} topics have queues and are not in topics.json: {first_of(lacking)}; no client finds them",
+            found=lacking,
+            cure="rebuild --topics-json adds them; publish puts the file in place",
+            unsafe=False,
+        )
+
+
+def configured_topics(store: StoppedStore) -> list[str]:
+    """Returns the topics of topics.json that a broker does not make by itself."""
+    own = {store.conf.text(name, "") for name in ("brokerName", "brokerClusterName")} | {"DefaultCluster"}
+    topics = store.configs[_TOPICS].value or {}
+    return sorted(
+        topic
+        for topic in topics
+        if topic not in own and not topic.endswith("_REPLY_TOPIC") and not _is_the_brokers(topic)
+    )
+
+
+def _is_the_brokers(topic: str) -> bool:
+    return topic in MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
+
+
+def queues_not_read(store: StoppedStore) -> Iterator[Reason]:
+    """Yields queues with messages beyond the ``readQueueNums`` of their topic, unless every group that reads the topic
+    is at their ends: so they are after the topic was made smaller, and not with an older topics.json.
+
+    Mirrors PullMessageProcessor#processRequest, which answers "queueId is illegal" (4.9.8 to 5.5.0).
+    """
+    topics = store.configs[_TOPICS].value
+    if topics is None or store.config_in_databases:
+        return
+    offsets = store.offsets_file.value or {}
+    unread, messages = [], 0
+    for (topic, queue_id), queue in sorted(store.queues.items()):
+        if topic not in topics or queue_id < topics[topic].read or _is_the_brokers(topic) or queue.end <= queue.begin:
+            continue
+        committed = [own.get(queue_id, 0) for (name, _), own in offsets.items() if name == topic]
+        if not committed or min(committed) < queue.end:
+            unread.append(f"{topic}:{queue_id}")
+            messages += queue.end - queue.begin
+    if unread:
+        yield Reason(
+            "queues_not_read",
+            f"{len(unread)} queues are beyond the readQueueNums of their topics in topics.json: {first_of(unread)}; "
+            f"no client reads their {messages:,} messages",
+            found=unread[:1000],
+            expected=0,
+            cure="rebuild --topics-json raises readQueueNums; publish puts the file in place",
+        )
+
+
+def queues_fewer_than_configured(store: StoppedStore) -> Iterator[Reason]:
+    """Yields topics with messages in some queues and no files of others that topics.json has.
+
+    Mirrors DefaultMessageStore#findConsumeQueue (4.9.8) and ConsumeQueueStore#findOrCreateConsumeQueue (5.0.0 to
+    5.5.0): the first message makes a queue that begins at 0. A queue that never had a message looks the same, so this
+    alone is not a loss.
+    """
+    topics = store.configs[_TOPICS].value
+    if topics is None or store.config_in_databases:
+        return
+    lacking = []
+    for topic, queues in sorted(topics.items()):
+        there = {queue_id for name, queue_id in store.queues if name == topic}
+        missing = sorted(set(range(queues.write)) - there)
+        if there and missing and not _is_the_brokers(topic) and queues.write <= 1024:
+            lacking += [f"{topic}:{queue_id}" for queue_id in missing]
+    if lacking:
+        yield Reason(
+            "queues_fewer_than_configured",
+            f"{len(lacking)} queues of topics with messages have no files: {first_of(lacking)}; if they had messages, "
+            "those are not served and the queues begin again at 0",
+            found=lacking[:1000],
+            cure="verify compares all queues with the log",
+            unsafe=False,
+        )
+
+
+def store_type(store: StoppedStore) -> Iterator[Reason]:
+    """Yields a storeType that does not go with the queues that are there.
+
+    Mirrors MessageStoreConfig#isEnableRocksDBStore and BrokerController#initializeMessageStore (5.2.0 to 5.5.0): with
+    defaultRocksDB queues, topics, groups and offsets are read from databases alone, else from files alone; and
+    RocksDBConsumeQueueStore of 5.5.0, which does not start where the other path of useSeparateStorePathForRocksdbCQ
+    holds a database.
+    """
+    databases = store.rocksdb
+    has_database = databases.queues or databases.queues_apart
+    found = [*(["consume queues"] if has_database else []), *databases.configuration]
+    in_json = any(store.configs[name].main.content is FileState.SOUND for name in _always_there(store))
+    files_there = any(queue.end_offset >= 0 for queue in store.queues.values())
+    if store.conf.queues_in_rocksdb:
+        if store.log.segments and not has_database:
+            yield _no_database(store)
+        apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
+        if databases.queues_apart if not apart else databases.queues:
+            yield Reason(
+                "store_type",
+                "queues are in the database at the other path: with these settings the broker does not start",
+                found="consumequeue_rocksdb/" if not apart else "consumequeue/CURRENT",
+                expected=f"useSeparateStorePathForRocksdbCQ={str(not apart).lower()}",
+                cure=f"set useSeparateStorePathForRocksdbCQ={str(not apart).lower()} in broker.conf",
+            )
+        elif has_database:
+            yield Reason(
+                "rocksdb_not_judged",
+                "queues, topics and offsets are in RocksDB: whether they fit the log is not judged here",
+                found=found,
+                cure="verify compares the queues with the log, query lag shows committed offsets beside them",
+                unsafe=False,
+            )
+    elif (has_database and not files_there) or (databases.configuration and not in_json):
+        yield Reason(
+            "store_type",
+            f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and make "
+            "queues from the last ten segments at most (5.4.0 and later; 5.3.2 and 5.3.3 from all, before not at all)",
+            found=store.conf.text("storeType", "default"),
+            expected="defaultRocksDB",
+            cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
+        )
+
+
+def _no_database(store: StoppedStore) -> Reason:
+    count, files_there = len(store.log.segments), len(store.queues)
+    return Reason(
+        "store_type",
+        f"storeType is defaultRocksDB and there is no database of queues: the broker reads them again from the last "
+        f"ten of {count} segments at most (5.4.0 and later; up to 5.3.3 not at all, or from all of them)"
+        + (f"; the {files_there} queues in files are not looked at" if files_there else ""),
+        found="no database",
+        expected="consumequeue/CURRENT",
+        cure="put the databases back (consumequeue/, config/), or set storeType=default and publish a rebuild",
+        unsafe=count > 10 or not store.rules.restores_databases,
+    )

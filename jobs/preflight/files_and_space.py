@@ -1,0 +1,171 @@
+"""Rules on files as such: those that end a start, those that the broker's user cannot open, and space for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.contract.commands import command, set_aside
+from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.storage import local_status
+from storeformat.storage.local_status import FileStatus
+from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
+
+_STOPS_WRITES = 90
+"""Percent in use from which on a broker takes no message (diskSpaceWarningLevelRatio)."""
+
+
+def store_in_use(store: StoppedStore) -> Iterator[Reason]:
+    """Yields a store whose lock is held.
+
+    Mirrors DefaultMessageStore#start, "Lock failed, MQ already started" (4.2.0 to 5.5.0).
+    """
+    if store.is_live:
+        yield Reason(
+            "store_in_use",
+            f"a process holds {store.place(LOCK)}: a broker runs on this store, a second one does not start",
+            found="held",
+            expected="free",
+            cure="stop that broker first",
+        )
+
+
+def log_files(store: StoppedStore) -> Iterator[Reason]:
+    """Yields every file of the log that ends a start: stray ones, wrong lengths, directories, gaps.
+
+    Mirrors MappedFileQueue#load (4.8.0) and #doLoad (4.9.2 to 5.5.0): another length ends the start, 4.9.2 apart; so
+    does a name that is no number (MappedFile#init). From 5.1.0 on directories are passed over, from 5.1.3 on an empty
+    last file is deleted.
+    """
+    log = store.log
+    for file in log.stray:
+        yield Reason(
+            "stray_file",
+            f"{file.path} is not a segment: the broker does not start",
+            found=file.name,
+            expected="20 digits",
+            cure=set_aside(f"{store.root}/..", [file.path]),
+        )
+    for file in log.wrong_size:
+        yield Reason(
+            "segment_size",
+            f"{file.path} has {file.size} bytes: the broker does not start",
+            found=file.size,
+            expected=log.size,
+            cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
+        )
+    if (empty := log.empty_last) is not None:
+        yield empty_last_file(store, "segment_size", empty, log.size)
+    if log.folders and (store.release_assumed or not store.rules.passes_over_directories):
+        for folder in log.folders:
+            yield Reason(
+                "stray_file",
+                f"{folder.path} is a directory in the log: a broker before 5.1.0 does not start",
+                found=folder.name,
+                expected="segments",
+                cure=set_aside(f"{store.root}/..", [folder.path]),
+            )
+    for one, other in log.twice:
+        yield Reason(
+            "segment_twice",
+            f"{one.path} and {other.path} are one segment in two paths: the broker maps both, and looks into the "
+            "wrong one",
+            found=2,
+            expected=1,
+            cure=set_aside(f"{store.root}/..", [other.path]) + ", if it is the one without the messages",
+        )
+    for before, after in log.gaps:
+        if before.size == log.size and after.size in (log.size, 0):
+            yield Reason(
+                "segment_missing",
+                f"a segment is missing between {before.path} and {after.name}: its messages are not served, and the "
+                "broker finds wrong segments for offsets after it",
+                found=int(after.name),
+                expected=int(before.name) + log.size,
+                cure="put the segment back, or rebuild --on-damage salvage",
+            )
+
+
+def empty_last_file(store: StoppedStore, rule: str, file: FileStatus, size: int) -> Reason:
+    """Returns what a start makes of a last file of the log or of a queue that has no bytes, and should have ``size``.
+
+    Mirrors MappedFileQueue#doLoad (5.1.3 to 5.5.0), which deletes it.
+    """
+    kept = store.release_assumed or not store.rules.deletes_empty_file
+    return Reason(
+        rule,
+        f"{file.path} has no bytes: the broker "
+        + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
+        found=0,
+        expected=size,
+        cure=command("rm", "--", file.path),
+        unsafe=kept,
+    )
+
+
+def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
+    """Yields files that the user who owns the log may not open for writing: a lock that root made is enough.
+
+    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, MappedFile#init (4.9.8; from 5.0.0 on
+    DefaultMappedFile#init), StoreCheckpoint and ConfigManager#persist, which all open for reading and writing (4.9.8 to
+    5.5.0).
+    """
+    owner = store.owner
+    if owner is None or owner.owner == 0:
+        return
+    shut = [file for file in _opened_files(store) if not file.may_write(owner.owner, owner.group)]
+    if shut:
+        yield Reason(
+            "files_not_writable",
+            f"the user {owner.owner}, who owns the log, may not write {len(shut)} files or directories: "
+            + ", ".join(file.path for file in shut[:3])
+            + (" ..." if len(shut) > 3 else "")
+            + "; the broker does not start, or fails at its first write",
+            found=[file.path for file in shut[:100]],
+            expected=f"owner {owner.owner}:{owner.group}",
+            cure=command("chown", "-R", f"{owner.owner}:{owner.group}", "--", store.root),
+        )
+
+
+def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
+    for name in ("", LOCK, CHECKPOINT, ABORT, "config", INDEX, "consumequeue"):
+        status = local_status.status_of(store.place(name) if name else store.root)
+        if status is not None:
+            yield status
+    yield from store.log.files
+    for name in ("config", INDEX):
+        yield from (entry for entry in local_status.statuses_in(store.place(name)) if not entry.is_directory)
+    for queue in store.queues.values():
+        yield from queue.files
+
+
+def free_space(store: StoppedStore) -> Iterator[Reason]:
+    """Yields a disk without room for the next segment, or so full that the broker takes no message.
+
+    Mirrors AllocateMappedFileService, MappedFile#init (4.9.8; from 5.0.0 on DefaultMappedFile#init; a sparse file:
+    writes into its map end the process where the disk is full) and
+    DefaultMessageStore.CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
+    """
+    if not store.log.segments:
+        return
+    directory = store.log.directories[0]
+    space = local_status.space_of(directory)
+    if space.available < store.log.size:
+        yield Reason(
+            "free_space",
+            f"{directory} has {space.available:,} bytes free and the next segment needs {store.log.size:,}: the "
+            "broker ends, or loses messages, when it writes there",
+            found=space.available,
+            expected=store.log.size,
+            cure="free some space, or add a path to storePathCommitLog",
+        )
+    elif space.used_percent > _STOPS_WRITES:
+        yield Reason(
+            "free_space",
+            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above "
+            f"{_STOPS_WRITES} %",
+            found=space.used_percent,
+            expected=f"at most {_STOPS_WRITES}",
+            cure="free some space",
+            unsafe=False,
+        )

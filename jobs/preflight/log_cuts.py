@@ -1,0 +1,77 @@
+"""Rules on what makes a broker other than its broker.conf reads, and on sound records with which it ends the log.
+
+===================================================  ============================  ==============================
+recovery ends the log at the first record            where                         releases
+===================================================  ============================  ==============================
+without a property CRC                               ``forceVerifyPropCRC=true``,  5.2.0 and later
+                                                     ``checkCRCOnRecover`` is on
+with properties, and without DUP_INFO                ``duplicationEnable=true``    5.0.0 and later
+with a topic length of two bytes                     always                        up to 5.0.0
+===================================================  ============================  ==============================
+
+Mirrors CommitLog#checkMessageAndReturnSize (4.9.8 to 5.5.0), which #recoverNormally and #recoverAbnormally ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.store.layout import has_effect
+
+_PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
+
+
+def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
+    """Yields numbers and switches of broker.conf that the broker passes over, and paths that have a blank to it.
+
+    Mirrors MixAll#properties2Object (4.9.8 to 5.5.0).
+    """
+    for name, text in store.conf.not_taken():
+        yield Reason(
+            "setting_not_taken",
+            f"the broker does not take {name}='{text}', and says nothing: "
+            + ("it is false" if text.strip().lower() == "true" else "its default stands"),
+            found=text,
+            expected=text.strip(),
+            cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
+            unsafe=has_effect(name),
+        )
+    for name in _PATHS:
+        text = store.conf.given.get(name, "")
+        if text != text.strip() and not store.rules.trims_settings:
+            yield Reason(
+                "setting_not_taken",
+                f"{name}='{text}' has a blank that a broker before 5.2.0 takes for a part of the path",
+                found=text,
+                expected=text.strip(),
+                cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
+            )
+
+
+def records_not_taken(store: StoppedStore) -> Iterator[Reason]:
+    """Yields the first record of each kind that recovery does not take, though it is sound: the log ends there."""
+    settings, rules, tail = store.conf, store.rules, store.tail
+    verifies = settings.flag("forceVerifyPropCRC", default=False) and settings.flag("checkCRCOnRecover", default=True)
+    doubles = settings.flag("duplicationEnable", default=False)
+    kinds = (
+        ("long topic", "a topic length of two bytes", "one byte", not rules.reads_long_topics, "this release",
+         "start a broker of 5.1.0 or later"),
+        ("no DUP_INFO", "no DUP_INFO", "DUP_INFO", rules.wants_dup_info and doubles, "duplicationEnable=true",
+         "set duplicationEnable=false in broker.conf"),
+        ("no property CRC", "no property CRC", "a property CRC", rules.wants_property_crc and verifies,
+         "forceVerifyPropCRC=true", "set forceVerifyPropCRC=false in broker.conf"),
+    )  # fmt: skip
+    for trait, found, expected, counts, because, cure in kinds:
+        if counts and trait in tail.firsts and not store.log.of_group:
+            first = tail.firsts[trait]
+            lost = int((tail.offsets >= first).sum())
+            yield Reason(
+                "log_cut",
+                f"{because}: the record at offset {first} has {found}, and the broker cuts the log at the first such "
+                f"record that its recovery reads; {lost:,} messages from there on are in danger",
+                found=found,
+                expected=expected,
+                cure=cure,
+            )

@@ -1,0 +1,186 @@
+"""Rules on offsets that lie outside of their queues: those that groups committed, and those of delay levels."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from jobs.preflight.reason import Reason, first_of
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.store import queue_ends
+from storeformat.store.config import fastjson
+from storeformat.store.config.config_files import Offsets
+from storeformat.store.config.consumer_offsets import known_groups
+
+_MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
+
+
+def end_after_start(store: StoppedStore, key: tuple[str, int]) -> int:
+    """Returns the queue offset after a queue's last message once recovery is over: units that point beyond the log's
+    end are cut, records that are dispatched again are added.
+    """
+    queue, tail = store.queues.get(key), store.tail
+    end = 0 if queue is None else queue.end
+    if queue is not None and store.log.segments and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
+        end = min(end, queue_ends.offset_at(queue, tail.end))
+    row = tail.last_rows.get(key)
+    if row is not None and store.redispatch.covers(int(tail.offsets[row])):
+        end = max(end, int(tail.queue_offsets[row]) + 1)
+    return end
+
+
+def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = None) -> Iterator[Reason]:
+    """Yields a sound file of offsets without any beside groups that the store knows, or that a ``.bak`` or a replica
+    has; and a note where these have groups that the file lacks.
+
+    Mirrors ClientManageProcessor#heartBeat, which makes the retry topic of a group, and
+    ConsumerOffsetManager#persist: a broker that started without offsets leaves an empty table. A slave of 5.5.0 has
+    one, too: SlaveSynchronize#syncConsumerOffset fails, for ConsumerOffsetSerializeWrapper does not have the
+    pullOffsetTable that its master sends, and fastjson2 cannot skip numbers as names. Groups in pullOffsetTable (5.5.0)
+    have pulled and not committed: they broadcast, and keep their own offsets.
+    """
+    config = store.offsets_file
+    messages = store.queues or store.tail.keys
+    if store.config_in_databases or config.taken is None or not messages:
+        return
+    copies = {"its .bak": config.backup.value or {}, **(replicas or {})}
+    if config.value:
+        yield from _fewer_groups(store, copies)
+        return
+    document = fastjson.parse(config.taken.text)
+    pulled = document.get("pullOffsetTable") if isinstance(document, dict) else None
+    broadcasting = {key.partition("@")[2] for key in pulled} if isinstance(pulled, dict) else set()
+    topics = {*(store.configs["topics.json"].value or {}), *(topic for topic, _ in messages)}
+    known = known_groups(topics, store.configs["subscriptionGroup.json"].value or {}, *copies.values())
+    groups = [group for group in known if group not in broadcasting]
+    if groups:
+        shown = [name for name, offsets in copies.items() if offsets]
+        yield Reason(
+            "no_offsets",
+            f"{config.name} has no offset, and {len(groups)} groups are known ({first_of(groups)}): they start over, "
+            "read messages again or skip those they have not read"
+            + (f"; {' and '.join(shown)} has offsets" if shown else "; a slave of 5.5.0 gets none from its master"),
+            found=0,
+            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish",
+        )
+
+
+def _fewer_groups(store: StoppedStore, copies: Mapping[str, Offsets]) -> Iterator[Reason]:
+    own = set(known_groups((), (), store.offsets_file.value))
+    for name, offsets in copies.items():
+        lacking = sorted(set(known_groups((), (), offsets)) - own)
+        if lacking:
+            yield Reason(
+                "no_offsets",
+                f"{name} has offsets of {len(lacking)} groups that {store.offsets_file.name} lacks "
+                f"({first_of(lacking)}): if they were not deleted, they start over",
+                found=lacking,
+                cure="rebuild --only consumer-offsets takes theirs from all copies, --replica ROOT also from a slave's",
+                unsafe=False,
+            )
+
+
+def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
+    """Yields groups whose committed offset lies beyond the end of its queue: new messages get lower offsets, and the
+    group skips them until the queue has caught up.
+
+    Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
+    OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
+    """
+    topics = store.configs["topics.json"].value
+    for topic, group, queue_id, committed in _committed(store):
+        end = end_after_start(store, (topic, queue_id))
+        if committed <= end:
+            continue
+        deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
+        yield Reason(
+            "committed_beyond_queue",
+            f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would "
+            f"skip the next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
+            found=committed,
+            expected=f"at most {end}",
+            cure=f'in {store.offsets_file.main.path}, "{topic}@{group}", set {queue_id}:{committed} to '
+            f"{queue_id}:{end} while the broker is stopped",
+            unsafe=not deleted,
+        )
+
+
+def committed_before_queue(store: StoppedStore) -> Iterator[Reason]:
+    """Yields groups whose committed offset lies before the first message of its queue: what lies between is gone.
+
+    Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
+    """
+    log_begin = store.log.begin
+    for topic, group, queue_id, committed in _committed(store):
+        queue = store.queues.get((topic, queue_id))
+        if queue is None or committed >= queue.end:
+            continue
+        begin = max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
+        if committed < begin:
+            yield Reason(
+                "committed_before_queue",
+                f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: the "
+                f"{begin - committed} messages between are no longer in the log",
+                found=committed,
+                expected=f"at least {begin}",
+                unsafe=False,
+            )
+
+
+def _committed(store: StoppedStore) -> Iterator[tuple[str, str, int, int]]:
+    """Yields topic, group, queue id and offset of all that was committed to a file."""
+    found = {} if store.config_in_databases else store.offsets_file.value or {}
+    for (topic, group), offsets in sorted(found.items()):
+        for queue_id, committed in sorted(offsets.items()):
+            yield topic, group, queue_id, committed
+
+
+def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
+    """Yields delay levels whose offset is past undelivered messages, or past the end of their queue.
+
+    Mirrors ScheduleMessageService#executeOnTimeUp, which stores what it delivers, so that the log has a record from
+    then; and #correctDelayOffset (4.9.2 to 5.5.0), which sets an offset beyond the queue to its end; releases before
+    let the level skip messages. Level n has queue n - 1.
+    """
+    if store.conf.queues_in_rocksdb:
+        return
+    corrected = store.rules.corrects_delay_offsets
+    for level, offset in sorted((store.configs["delayOffset.json"].value or {}).items()):
+        end = end_after_start(store, (SCHEDULE_TOPIC, level - 1))
+        first = min(_first_not_due(store, level), end)
+        if first < min(offset, end):
+            yield Reason(
+                "delay_offset_ahead",
+                f"delay level {level} stands at {offset}, and {min(offset, end) - first} messages before it were not "
+                "due when the log ended: they are never delivered",
+                found=offset,
+                expected=f"at most {first}",
+                cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{first}",
+            )
+        elif offset > end:
+            then = "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
+            yield Reason(
+                "delay_offset_beyond_queue",
+                f"delay level {level} stands at {offset}, its queue ends at {end}: {then}",
+                found=offset,
+                expected=f"at most {end}",
+                cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
+                unsafe=not corrected,
+            )
+
+
+def _first_not_due(store: StoppedStore, level: int) -> int:
+    """Returns the queue offset of the first message of a delay level that was due after the last record of the log was
+    stored; its time is the tags code of its unit. Without such a queue, the largest.
+    """
+    queue = store.queues.get((SCHEDULE_TOPIC, level - 1))
+    if queue is None or not store.tail.time:
+        return 1 << 62
+
+    def due(place: int) -> int:
+        return int(queue_ends.units_at(queue, np.array([place]))["tags_code"][0])
+
+    return bisect_right(range(queue.end), store.tail.time, lo=queue.begin, key=due)

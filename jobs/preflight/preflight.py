@@ -1,0 +1,43 @@
+"""``preflight``: may a broker be started on this store? One line with the answer, then a reason a line, with its cure.
+
+It reads ends of queues, configuration, checkpoint and the last part of the log, and starts no Spark: a line in
+systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without notes, 1 is not.
+"""
+
+from __future__ import annotations
+
+from jobs.contract.options import PreflightOptions
+from jobs.contract.report import Report
+from jobs.contract.reporter import Reporter
+from jobs.preflight.answer import judge
+from jobs.preflight.replicas import read_replica
+from jobs.preflight.stopped_store import read_stopped_store
+from storeformat import kernels
+from storeformat.store.broker_conf import read_broker_conf
+
+
+def run(options: PreflightOptions, reporter: Reporter) -> Report:
+    """Returns the answer for one store, with exit code 1 for no."""
+    kernels.prefer_numpy()
+    settings = read_broker_conf(options.broker_conf, options.settings)
+    if not settings.from_file:
+        reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
+    store = read_stopped_store(options.store, settings, options.broker_version)
+    replicas = [read_replica(store, root) for root in options.replicas]
+    answer = judge(store, replicas)
+    return reporter.report(
+        "preflight",
+        "ok" if answer.safe else "differences",
+        exit_code=0 if answer.safe else 1,
+        text="\n".join(answer.lines()),
+        **answer.facts(),
+        store=store.root,
+        log_begin=store.log.begin,
+        log_end=store.tail.end,
+        log_read_from=store.tail.begin,
+        queues=len(store.queues),
+        after_crash=store.after_crash,
+        broker_version=store.rules.version,
+        broker_version_reason=store.release_reason,
+        replicas=[replica.facts() for replica in replicas],
+    )

@@ -1,0 +1,143 @@
+"""Another copy of the log, that of a slave or of a member of the group: which is longer, where they differ, and what is
+lost with the start of this one.
+
+Replicated logs are alike up to a point and differ from there on, for records carry the time when they were stored. So
+the last record that both have is compared, and only where it differs the place is looked for: the segment by its first
+record, in it byte by byte. Damage in the middle of a copy is for ``inspect --replica``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.errors import MissingInput
+from storeformat.log import dledger
+from storeformat.log.log_tail import LogTail, read_tail
+from storeformat.log.segments import Segment
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files, locations
+from storeformat.store.config.config_files import Offsets, read_config
+from storeformat.store.segment_files import log_files
+
+_OWN_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog", "dLegerSelfId")
+_HEAD = 128
+_BLOCK = 4 << 20
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A copy of the log. ``differs_at`` is the first offset at which it holds other bytes; None where it is alike as
+    far as both go.
+    """
+
+    root: str
+    begin: int
+    tail: LogTail
+    differs_at: int | None
+    offsets: Offsets = field(default_factory=dict)
+    """What its groups have committed; empty without a readable consumerOffset.json."""
+
+    def facts(self) -> dict[str, Any]:
+        return {"replica": self.root, "begin": self.begin, "end": self.tail.end, "differs_at": self.differs_at}
+
+
+def read_replica(store: StoppedStore, root: str) -> Replica:
+    """Returns what a replica's log is beside that of the store; raises MissingInput where there is none."""
+    root = locations.absolute(root)
+    own = {name: value for name, value in store.conf.given.items() if name not in _OWN_PATHS}
+    log = log_files(root, replace(store.conf, given=own))
+    if not log.segments:
+        raise MissingInput("there is no such replica", path=log.directories[0], advice="ROOT is its storePathRootDir")
+    framed = log.segments
+    if log.of_group:
+        framed = tuple(replace(segment, framing=dledger.ENTRIES) for segment in framed)
+    tail = read_tail(framed, -1, DecodeRules(split_parser=store.rules.split_parser, as_broker=True))
+    end = min(tail.end, store.tail.end)
+    before = store.tail.offsets[store.tail.ends <= end]
+    last = int(before[-1]) if len(before) else end - _BLOCK
+    differs_at = _first_difference(store.log.segments, log.segments, last, end)
+    offsets = read_config(root, store.offsets_file.name).value or {}
+    return Replica(root, log.begin, tail, differs_at, offsets)
+
+
+def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]:
+    """Yields a replica that has messages which this store lacks, or others in their place; and one that is shorter.
+
+    Mirrors HAService.HAClient#dispatchReadRequest (4.9.8) and DefaultHAClient#dispatchReadRequest (5.0.0 to 5.5.0): a
+    slave whose log does not end where its master goes on says "master pushed offset not equal the max phy offset in
+    slave", and replicates no more. AutoSwitchHAClient#doTruncate (5.0.0 to 5.5.0) cuts it to its master's log.
+    """
+    own, other = store.tail, replica.tail
+    if replica.differs_at is not None:
+        at = replica.differs_at
+        yield Reason(
+            "replica_differs",
+            f"{replica.root} holds other messages from offset {at} on: {_after(other, at)}, and this store "
+            f"{_after(own, at)}; one of the two is lost",
+            found=at,
+            expected="the same bytes",
+            cure="start the one that was master last; keep the other's commitlog/, query list --export reads it",
+        )
+    elif other.end > own.end:
+        yield Reason(
+            "replica_longer",
+            f"{replica.root} goes on to offset {other.end}, this store ends at {own.end}: {_after(other, own.end)} are "
+            "lost if this one is started",
+            found=own.end,
+            expected=other.end,
+            cure=f"start {replica.root} instead, or copy its commitlog/ here, rebuild and publish",
+        )
+    elif other.end < own.end:
+        yield Reason(
+            "replica_shorter",
+            f"{replica.root} ends at offset {other.end}, before this store at {own.end}: it lacks "
+            f"{_after(own, other.end)}",
+            found=other.end,
+            expected=own.end,
+            unsafe=False,
+        )
+
+
+def _after(tail: LogTail, offset: int) -> str:
+    count = int((tail.ends > offset).sum())
+    return f"{'at least ' if tail.begin > offset else ''}{count:,} messages"
+
+
+def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last: int, end: int) -> int | None:
+    """Returns the first offset below ``end`` at which two logs hold other bytes; ``last`` is where the last record
+    before it begins.
+    """
+    begin = max(own[0].base, other[0].base) if own and other else end
+    if begin >= end:
+        return None
+    bases = sorted({begin, *(segment.base for segment in own if begin < segment.base < end)})
+    if _is_alike(own, other, max(last, begin), end):
+        return None
+    alike = [_is_alike(own, other, base, min(base + _HEAD, end)) for base in bases]
+    first = alike.index(False) if False in alike else len(bases)
+    for at in range(bases[max(first - 1, 0)], end, _BLOCK):
+        stop = min(at + _BLOCK, end)
+        mine, theirs = (np.frombuffer(_bytes(log, at, stop), np.uint8) for log in (own, other))
+        if (mine != theirs).any():
+            return at + int(np.argmax(mine != theirs))
+    return None
+
+
+def _is_alike(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, end: int) -> bool:
+    return _bytes(own, begin, end) == _bytes(other, begin, end)
+
+
+def _bytes(segments: tuple[Segment, ...], begin: int, end: int) -> bytes:
+    """Returns the bytes [begin, end) of a log; zeros where it has no segment."""
+    data = bytearray(end - begin)
+    for segment in segments:
+        first, stop = max(begin, segment.base), min(end, segment.end)
+        if first < stop:
+            data[first - begin : stop - begin] = files.read_range(segment.path, first - segment.base, stop - first)
+    return bytes(data)

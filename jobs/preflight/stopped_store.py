@@ -1,0 +1,162 @@
+"""A stopped store as its next start will find it: everything that the rules judge, read once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore
+from storeformat.log import dledger
+from storeformat.log.log_tail import LogTail, read_tail
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files, local_status, locations, rocksdb
+from storeformat.storage.local_status import FileStatus
+from storeformat.store import checkpoint
+from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.checkpoint import StoreCheckpoint
+from storeformat.store.config.config_files import (
+    CONFIG,
+    CONSUMER_OFFSETS,
+    LMQ_OFFSETS,
+    ConfigFile,
+)
+from storeformat.store.config.timer_files import TimerFiles, read_timer_files
+from storeformat.store.layout import (
+    ABORT,
+    CHECKPOINT,
+    CONSUME_QUEUE,
+    ROCKSDB_QUEUES,
+)
+from storeformat.store.queue_ends import QueueEnd, queue_ends
+from storeformat.store.queue_places import holds_pairs
+from storeformat.store.recovery import Redispatch, looks_from, redispatch
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.store.segment_files import LogFiles, log_files
+from storeformat.store.store import Store, find_store
+
+
+@dataclass(frozen=True)
+class RocksDb:
+    """Which databases of a store hold something: queues in ``consumequeue/`` or on a path of their own, and the
+    configuration.
+    """
+
+    queues: bool = False
+    queues_apart: bool = False
+    configuration: tuple[str, ...] = ()
+    made: tuple[str, ...] = ()
+    """Those of the configuration that are there, empty or not."""
+    dispatched: int | None = None
+    """Up to where the log is dispatched, as the database of queues says; None where it does not, or was not read."""
+    unread: str | None = None
+    """Why the database of queues could not be read."""
+    broken: bool = False
+    """Whether that is its own fault, and no broker could open it either."""
+
+
+@dataclass(frozen=True)
+class StoppedStore(Store):
+    """A store as the rules see it; ``now_ms`` is the time of the check."""
+
+    log: LogFiles
+    tail: LogTail
+    queues: Mapping[tuple[str, int], QueueEnd]
+    timers: TimerFiles
+    rocksdb: RocksDb
+    redispatch: Redispatch
+    after_crash: bool = False
+    now_ms: int = 0
+
+    @property
+    def config_in_databases(self) -> bool:
+        """Whether topics, groups and offsets are in databases: with RocksDB queues (5.2.0), or with
+        ``configManagerVersion=v2`` (5.3.2).
+        """
+        return self.conf.queues_in_rocksdb or self.conf.text("configManagerVersion", "") == "v2"
+
+    @property
+    def offsets_file(self) -> ConfigFile:
+        """The file of ``config/`` in which this broker keeps committed offsets."""
+        return next(self.configs[name] for name in (CONSUMER_OFFSETS, LMQ_OFFSETS) if name in self.configs)
+
+    @cached_property
+    def furthest_unit(self) -> int:
+        return furthest_unit(self.queues.values())
+
+    @property
+    def owner(self) -> FileStatus | None:
+        """The directory of the log: its owner is the broker's user."""
+        return local_status.status_of(self.log.directories[0])
+
+
+def read_stopped_store(
+    root: str, conf: BrokerConf, version: str | None = None, now_ms: int | None = None
+) -> StoppedStore:
+    """Returns a store as a start finds it; raises MissingInput and NotAStore where there is none."""
+    if not locations.is_local(locations.absolute(root)):
+        raise NotAStore("a broker starts on a local disk only", path=root)
+    store = find_store(root, conf, version)
+    rules, log = store.rules, log_files(store.root, conf)
+    if all(local_status.status_of(path) is None for path in log.directories):
+        raise MissingInput(
+            "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
+        )
+    queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(store.root)}
+    furthest = furthest_unit(queues.values())
+    after_crash = files.exists(store.place(ABORT))
+    again = redispatch(log.segments, _checkpoint(store), rules, conf, furthest, after_crash=after_crash)
+    segments, met_from = log.segments, looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
+    if log.of_group:
+        met_from, again = 0, Redispatch()
+        segments = tuple(replace(segment, framing=dledger.ENTRIES) for segment in segments)
+    return StoppedStore(
+        *(store.root, conf, rules, store.release_reason, store.suggests),
+        log=log,
+        tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True), met_from),
+        queues=queues,
+        timers=read_timer_files(store.root),
+        rocksdb=_rocksdb(store),
+        redispatch=again,
+        after_crash=after_crash,
+        now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
+    )
+
+
+def furthest_unit(queues: Iterable[QueueEnd]) -> int:
+    """Returns where in the log the furthest queue ends, -1 without any."""
+    return max((queue.end_offset for queue in queues if not queue.ends_in_pre_blank), default=-1)
+
+
+_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+
+
+def _rocksdb(store: Store) -> RocksDb:
+    """Returns what there is of databases, and what that of the queues says where the broker is going to read it."""
+    found = RocksDb(
+        holds_pairs(store.place(CONSUME_QUEUE)),
+        holds_pairs(store.place(ROCKSDB_QUEUES)),
+        tuple(name for name in _DATABASES if holds_pairs(store.place(CONFIG, name))),
+        tuple(name for name in _DATABASES if files.exists(store.place(CONFIG, name, rocksdb.CURRENT))),
+    )
+    apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
+    if not store.conf.queues_in_rocksdb or not (found.queues_apart if apart else found.queues):
+        return found
+    try:
+        with rocksdb_queues_in(store.place(ROCKSDB_QUEUES if apart else CONSUME_QUEUE)) as queues:
+            return replace(found, dispatched=queues.dispatched() or 0)
+    except DependencyMissing as error:
+        return replace(found, unread=f"{error}; {error.advice}")
+    except (NotAStore, MissingInput) as error:
+        return replace(found, unread=str(error), broken=True)
+
+
+def _checkpoint(store: Store) -> StoreCheckpoint:
+    path = store.place(CHECKPOINT)
+    size = files.size_of(path)
+    if not size:
+        return StoreCheckpoint()
+    if size > 1 << 20:
+        raise NotAStore("this is not a checkpoint", path=path, found=size, expected=f"{checkpoint.PAGE_SIZE} bytes")
+    return checkpoint.parse_checkpoint(files.read_bytes(path))

@@ -1,0 +1,136 @@
+"""Rules on where a broker will look: the directories that broker.conf names against the store that was judged.
+
+=================================================  ==============================================================
+setting                                            without it
+=================================================  ==============================================================
+``storePathRootDir``                               ``~/store`` of the broker's user: not judged
+``storePathCommitLog``, several paths with commas  ``commitlog/`` below it
+``readOnlyCommitLogStorePaths``                    none; read only where ``storePathCommitLog`` has a comma
+``enableDLegerCommitLog``                          no group: its log is in ``dledger-<dLegerSelfId>/``
+=================================================  ==============================================================
+
+No broker has a setting for the place of its queues or index: it ignores ``storePathConsumeQueue`` and
+``storePathIndex`` (StorePathConfigHelper, 4.5.1 to 5.5.0). A directory that is not there has no files for
+MappedFileQueue#load and MultiPathMappedFileQueue#load: the broker starts, and serves nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.storage import local_status, outputs
+from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
+from storeformat.store.log_directories import paths_unread_by_broker
+
+_ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
+
+
+def other_store(store: StoppedStore) -> Iterator[Reason]:
+    """Yields a broker.conf that names another store than the one that was judged; links are followed.
+
+    Mirrors MessageStoreConfig#getStorePathRootDir (4.5.1 to 5.5.0).
+    """
+    named = store.conf.text(_ROOT, "")
+    if not named or outputs.resolved(named) == outputs.resolved(store.root):
+        return
+    there = local_status.status_of(named) is not None
+    yield Reason(
+        "store_path",
+        f"the broker looks at {_ROOT}={named}, which {'is another store' if there else 'does not exist'}; "
+        f"{store.root} was judged",
+        found=named,
+        expected=store.root,
+        cure=f"set {_ROOT}={store.root} in broker.conf and the paths of its log with it; for a copy of the store, "
+        f"give --set {_ROOT}={store.root}",
+    )
+
+
+def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
+    """Yields directories of the log that are not there, or hold none of it.
+
+    Mirrors MappedFileQueue#load, MultiPathMappedFileQueue#load and the constructor of CommitLog (4.9.8 to 5.5.0).
+    """
+    if store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
+        return
+    for setting in (_LOG, _READ_ONLY):
+        paths = store.conf.paths(setting)
+        for path in paths:
+            status = local_status.status_of(path)
+            relative = not path.startswith("/")
+            absent = status is None or not status.is_directory or relative
+            if not absent and _holds_segments(path):
+                continue
+            partly = not absent and (len(paths) > 1 or setting == _READ_ONLY) and bool(store.log.files)
+            if not absent and not partly and not _own_log_apart(store, path):
+                continue  # a log without a segment: see ``log_missing``
+            own = _own_log_apart(store, path)
+            yield Reason(
+                "store_path",
+                f"{setting} names '{path}', a path relative to where the broker is started: started elsewhere, it "
+                "finds nothing there"
+                if relative
+                else f"{setting} names {path}, which {'does not exist' if absent else 'holds no segment'}: the broker "
+                "serves nothing of it" + (f"; {own} holds segments" if own else ""),
+                found="relative" if relative else "absent" if absent else "empty",
+                expected="segments",
+                cure=f"write {setting} with whole paths, without blanks after its commas"
+                if relative
+                else f"set {setting}={own} in broker.conf, or mount {path}"
+                if own and len(paths) == 1
+                else f"mount {path}, or make the directory if it is new",
+                unsafe=not partly,
+            )
+            if absent:
+                return
+    given = store.conf.given
+    unread = paths_unread_by_broker(
+        replace(
+            StoreLayout(),
+            store_path_commit_log=given.get(_LOG, ""),
+            read_only_commit_log_store_paths=given.get(_READ_ONLY, ""),
+        )
+    )
+    if unread:
+        yield Reason(
+            "store_path",
+            unread,
+            found=given.get(_LOG, ""),
+            expected="a comma",
+            cure=f"set {_LOG}={given.get(_LOG) or store.place(COMMIT_LOG)}, in broker.conf",
+        )
+
+
+def log_of_group(store: StoppedStore) -> Iterator[Reason]:
+    """Yields settings that name a group's log where the store has none of it: the broker begins an empty one.
+
+    Mirrors the constructor of DLedgerCommitLog (4.9.8 to 5.5.0), which goes on after the segments of ``commitlog/``.
+    """
+    if not store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
+        return
+    if not store.log.of_group:
+        yield Reason(
+            "store_path",
+            "enableDLegerCommitLog=true, and the store has no log of a DLedger group: the broker begins an empty one"
+            + (f" after the {len(store.log.files)} segments of a plain log" if store.log.files else ""),
+            found="no dledger-ID/data",
+            expected=f"dledger-{store.conf.text('dLegerSelfId', 'ID')}/data",
+            cure="set enableDLegerCommitLog=false in broker.conf, or put the group's log in place",
+        )
+
+
+def misses_own_log(store: StoppedStore) -> bool:
+    """Whether settings lead away from segments that are in the store's own place: the reason why no others are seen."""
+    return any(reason.unsafe for reason in log_elsewhere(store))
+
+
+def _own_log_apart(store: StoppedStore, path: str) -> str | None:
+    """Returns the store's own directory of a log if it is another than ``path`` and holds segments."""
+    own = store.place(COMMIT_LOG)
+    return own if outputs.resolved(own) != outputs.resolved(path) and _holds_segments(own) else None
+
+
+def _holds_segments(directory: str) -> bool:
+    return any(is_file_name(status.name) for status in local_status.statuses_in(directory))

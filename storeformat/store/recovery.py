@@ -1,0 +1,127 @@
+"""What the recovery of a release dispatches again: the part of the log whose messages reach their queues by themselves.
+
+===============  =========================================================  ==========================================
+release          after a clean stop                                         after a crash (``abort``)
+===============  =========================================================  ==========================================
+4.5.1 to 4.9.8   from where the furthest queue ends                         from the segment that the checkpoint shows
+5.0.0 to 5.3.1   nothing                                                    the same
+5.3.2, 5.3.3     what lies after where the furthest queue ends, but not    the same
+                 the first record there
+5.4.0 and later  the same, from the tenth-last segment on at most           the same, from the tenth-last on at most
+===============  =========================================================  ==========================================
+
+Mirrors CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover, DefaultMessageStore#start (4.9.8 to
+5.5.0), ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). A name of rules
+covers several releases: what the worst of them does is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from storeformat.arrays import Bools, Int64s
+from storeformat.log.segments import Segment
+from storeformat.message import MAX_HEAD_SIZE
+from storeformat.record.decode import store_timestamp_at
+from storeformat.storage.files import RangeReader
+from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS, BrokerRules
+from storeformat.store.checkpoint import StoreCheckpoint
+
+NEVER = (1 << 63) - 1
+_MARGIN_MS = 3000
+
+
+@dataclass(frozen=True)
+class Redispatch:
+    """Records from ``begin`` on are dispatched again, but not one that begins exactly at ``skipped``."""
+
+    begin: int = NEVER
+    skipped: int = -1
+
+    def covers(self, offsets: Int64s | int) -> Bools:
+        """Returns which records, given by where they begin, are dispatched again."""
+        return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
+
+
+def recovered_from(segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf) -> int:
+    """Returns the offset to which recovery goes back at most."""
+    if not rules.bounded_recovery:
+        return segments[0].base
+    most = conf.number("commitLogRecoverMaxNum", MOST_RECOVERED_SEGMENTS)
+    return segments[-(most if most > 0 else MOST_RECOVERED_SEGMENTS) :][0].base
+
+
+def redispatch(
+    segments: Sequence[Segment],
+    page: StoreCheckpoint,
+    rules: BrokerRules,
+    conf: BrokerConf,
+    furthest_unit: int,
+    *,
+    after_crash: bool,
+) -> Redispatch:
+    """Returns what the next start dispatches again; ``furthest_unit`` is where the furthest queue ends, -1 for none."""
+    if not segments:
+        return Redispatch()
+    first = recovered_from(segments, rules, conf)
+    if after_crash:
+        return Redispatch(_matched(segments, page, rules, conf, first))
+    if not rules.trusts_clean_stop or conf.flag("recheckReputOffsetFromCq", default=False):
+        return Redispatch(max(furthest_unit, segments[0].base))
+    if rules.bounded_recovery:
+        return Redispatch(max(furthest_unit, first), furthest_unit)
+    return Redispatch()
+
+
+_LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
+
+
+def looks_from(
+    segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf, furthest_unit: int, *, after_crash: bool
+) -> int:
+    """Returns the first offset that the next start reads in the log, of all releases that the rules are of: damage
+    before it is not met. After a crash, and with queues in RocksDB, that is the log's begin: there checkpoints decide.
+
+    ===============  ==========================================================================================
+    4.5.1 to 5.3.1   the third-last segment
+    5.3.2 and later  the segment in which the furthest queue ends (5.4.0 and later: the tenth-last at the earliest)
+    ===============  ==========================================================================================
+    """
+    if not segments or after_crash or conf.queues_in_rocksdb:
+        return segments[0].base if segments else 0
+    third_last = segments[max(len(segments) - 3, 0)].base
+    if not rules.starts_at_furthest_queue:
+        return third_last
+    reached = max((segment.base for segment in segments if segment.base <= furthest_unit), default=segments[0].base)
+    if not rules.bounded_recovery:
+        return min(third_last, reached)
+    last_ten = recovered_from(segments, rules, conf)
+    more = any(conf.flag(name, default=False) for name in _LOOKS_AT_MORE)
+    return last_ten if more else max(reached, last_ten)
+
+
+def _matched(
+    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, conf: BrokerConf, first: int
+) -> int:
+    """Returns the base of the segment in which recovery after a crash begins."""
+    limit = max(min(page.physic_msg_timestamp, page.logics_msg_timestamp) - _MARGIN_MS, 0)
+    if conf.flag("messageIndexSafe", default=False):
+        limit = min(limit, page.index_msg_timestamp)
+    by_offset = rules.checkpoint_queue_offset and page.logics_physical_offset > 0  # 5.5.0
+    for segment in reversed(segments):
+        if segment.base <= first:
+            break
+        with RangeReader(segment.path) as reader:
+            time = store_timestamp_at(reader, 0) if any(reader.read(0, 8)) and segment.size > MAX_HEAD_SIZE else 0
+        if not time:
+            continue
+        if by_offset and segment.base <= page.logics_physical_offset:
+            return segment.base
+        later = rules.checkpoint_queue_offset and not by_offset and time <= page.logics_msg_timestamp
+        if later or (time <= limit and not by_offset):
+            return segment.base
+    return first

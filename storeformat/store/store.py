@@ -1,0 +1,63 @@
+"""A store as every command takes it: where it is, what its broker.conf says, and whose rules apply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from storeformat.errors import MissingInput
+from storeformat.storage import broker_lock, files, locations
+from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
+from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
+from storeformat.store.layout import LOCK
+from storeformat.store.store_signs import release_signs
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store below ``root``, a path or a URI. ``release_reason`` says why its ``rules`` are these, ``suggests`` which
+    others its files show, None where these do or nothing does.
+    """
+
+    root: str
+    conf: BrokerConf
+    rules: BrokerRules
+    release_reason: str
+    suggests: str | None
+
+    @property
+    def release_assumed(self) -> bool:
+        """Whether neither the command line nor the store says whose rules apply."""
+        return self.release_reason == NOTHING_SHOWN
+
+    @cached_property
+    def configs(self) -> Mapping[str, ConfigFile]:
+        """The files of ``config/``, and of the two with offsets the one that a broker with these settings keeps."""
+        unread = CONSUMER_OFFSETS if self.conf.flag("enableLmq", default=False) else LMQ_OFFSETS
+        return {name: read_config(self.root, name) for name in DECODERS if name != unread}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a broker holds its lock."""
+        return broker_lock.is_live(self.place(LOCK))
+
+    def place(self, *parts: str) -> str:
+        """Returns a path below the store."""
+        return locations.join(self.root, *parts)
+
+
+def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store:
+    """Returns the store below a directory, with the rules of ``version`` or, without it, of what its files show; raises
+    MissingInput where there is none.
+    """
+    root = locations.absolute(root)
+    if not files.exists(root):
+        raise MissingInput("there is no such store", path=root)
+    shown, why = guess_version(release_signs(root, conf.index_sizes()))
+    if version is None:
+        return Store(root, conf, rules_of(shown), why, None)
+    rules = rules_of(version)
+    suggests = f"{shown}: {why}" if shown not in (rules.version, DEFAULT) else None
+    return Store(root, conf, rules, "as given by --broker-version", suggests)

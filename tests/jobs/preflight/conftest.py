@@ -1,0 +1,53 @@
+"""A healthy store for each test of a rule, to be damaged by it, on a disk that is half empty, whatever it really is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support import store_to_start
+from support.store_to_start import StoreToStart, healthy_store
+
+from jobs.preflight.answer import judge
+from jobs.preflight.reason import Answer
+from jobs.preflight.replicas import Replica
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.storage import local_status
+from storeformat.storage.local_status import Space
+
+_PHRASE = re.compile(r"[a-z0-9/].*[^\sX]", re.DOTALL)
+"""Begins small, with a number or with a path, and is no leftover."""
+
+_ONE_SIDED = {
+    "config_absent", "config_from_json", "epoch_file", "log_damaged", "messages_not_served", "no_offsets",
+    "queue_files", "queues_fewer_than_configured", "rocksdb_not_judged", "topics_not_configured",
+}  # fmt: skip
+"""Rules that may say what was found and not what was expected."""
+
+
+@pytest.fixture(autouse=True)
+def half_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_status, "space_of", lambda path: Space(1 << 40, 1 << 39, 1 << 39))
+
+
+@pytest.fixture(autouse=True)
+def each_reason_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rules say in these tests: what is wrong, what was found, and, if it is unsafe, what to do."""
+
+    def judged(stopped: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
+        answer = judge(stopped, replicas)
+        for reason in answer.reasons:
+            assert _PHRASE.fullmatch(reason.what)
+            assert reason.found is not None
+            assert reason.expected is not None or reason.rule in _ONE_SIDED
+            assert _PHRASE.fullmatch(reason.cure) or (reason.cure == "" and not reason.unsafe)
+        return answer
+
+    monkeypatch.setattr(store_to_start, "judge", judged)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreToStart:
+    return healthy_store(tmp_path / "store")

@@ -1,0 +1,73 @@
+"""Queues in RocksDB by what their database says, without the library that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.store_to_start import StoreToStart
+
+from jobs.preflight.reason import Reason
+from jobs.preflight.rocksdb_queues import database_not_read, not_dispatched
+from jobs.preflight.stopped_store import RocksDb
+from storeformat.store.broker_rules import rules_of
+
+REBUILD = "rebuild --queue-store rocksdb, then publish"
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_database_that_could_not_be_read(store: StoreToStart, broken: bool) -> None:
+    stopped = store.stopped()
+    assert list(database_not_read(stopped)) == []
+    assert list(database_not_read(replace(stopped, rocksdb=RocksDb(unread="no library", broken=broken)))) == [
+        Reason(
+            "database_not_read",
+            "whether the queues in RocksDB fit the log is not known: no library",
+            "not read",
+            "a database that can be opened",
+            REBUILD if broken else "",
+            unsafe=broken,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("most", "dispatched", "after_crash", "found"),
+    [
+        ("1", None, False, None),
+        ("1", 0, False, "before"),
+        ("1", 4095, True, "before"),
+        ("1", 4096, False, "record"),
+        ("1", 4096, True, None),
+        ("2", 0, False, None),
+        ("2", 165, False, "record"),
+        ("2", 164, False, None),
+        ("2", 6744, False, None),
+    ],
+)
+def test_where_the_database_ends(
+    store: StoreToStart, most: str, dispatched: int | None, after_crash: bool, found: str | None
+) -> None:
+    """Segments begin at 0 and 4096, the second record at 165, and the log ends at 6744."""
+    store.conf["commitLogRecoverMaxNum"] = most
+    stopped = replace(
+        store.stopped(), rules=rules_of("5.5"), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash
+    )
+    before = (
+        f"the queues in RocksDB end at offset {dispatched}, and the start goes back to 4096 only: the messages between "
+        "are in no queue"
+    )
+    passed = f"the start dispatches what lies after offset {dispatched}, but not the record there"
+    said = {
+        None: [],
+        "before": [Reason("messages_not_served", before, dispatched, "at least 4096", REBUILD)],
+        "record": [Reason("messages_not_served", passed, dispatched, 6744, REBUILD)],
+    }
+    assert list(not_dispatched(stopped)) == said[found]
+    assert list(not_dispatched(replace(stopped, log=replace(stopped.log, segments=())))) == []
+
+
+def test_a_log_that_begins_later_is_dispatched_whole(store: StoreToStart) -> None:
+    """What the database lacks before the first segment is no loss of this start."""
+    stopped = replace(store.stopped(), rules=rules_of("5.5"), rocksdb=RocksDb(dispatched=0))
+    assert list(not_dispatched(replace(stopped, log=replace(stopped.log, segments=stopped.log.segments[1:])))) == []

@@ -1,0 +1,106 @@
+"""Directories that a broker.conf names and that are missing, empty, or another store's: never safe, and why."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.store_to_start import StoreToStart, healthy_store
+
+from jobs.preflight.reason import Reason
+
+RULE = "store_path"
+
+
+def test_a_store_that_broker_conf_names(store: StoreToStart) -> None:
+    """Also by another name of the same directory."""
+    link = store.root.parent / "link"
+    link.symlink_to(store.root)
+    for root in (store.root, link, f"{store.root}/", f" {store.root} "):
+        store.conf |= {"storePathRootDir": str(root), "storePathCommitLog": f"{root}".strip() + "/commitlog"}
+        assert store.answer().reasons == ()
+
+
+@pytest.mark.parametrize(("there", "which"), [(True, "is another store"), (False, "does not exist")])
+def test_another_store(store: StoreToStart, tmp_path: Path, there: bool, which: str) -> None:
+    """One reason, and not one for the log that goes with it."""
+    other = tmp_path / "other"
+    if there:
+        healthy_store(other)
+    store.conf |= {"storePathRootDir": str(other), "storePathCommitLog": f"{other}/commitlog"}
+    assert store.reasons(RULE) == [
+        Reason(
+            RULE,
+            f"the broker looks at storePathRootDir={other}, which {which}; {store.root} was judged",
+            str(other),
+            str(store.root),
+            f"set storePathRootDir={store.root} in broker.conf and the paths of its log with it; for a copy of the "
+            f"store, give --set storePathRootDir={store.root}",
+        )
+    ]
+
+
+def test_a_log_that_is_not_there(store: StoreToStart, tmp_path: Path) -> None:
+    """Absent or empty, while the store's own place has it; the cure changes the answer."""
+    elsewhere = tmp_path / "log"
+    own = store.root / "commitlog"
+    store.conf["storePathCommitLog"] = str(elsewhere)
+    for found, words in (("absent", "does not exist"), ("empty", "holds no segment")):
+        (reason,) = store.answer().reasons
+        assert reason == Reason(
+            RULE,
+            f"storePathCommitLog names {elsewhere}, which {words}: the broker serves nothing of it; {own} holds "
+            "segments",
+            found,
+            "segments",
+            f"set storePathCommitLog={own} in broker.conf, or mount {elsewhere}",
+        )
+        elsewhere.mkdir(exist_ok=True)
+    store.conf["storePathCommitLog"] = str(own)
+    assert store.answer().reasons == ()
+
+
+def test_several_paths(store: StoreToStart, tmp_path: Path) -> None:
+    """A new one may be empty; one that is absent may be a disk that is not mounted."""
+    own, second = store.root / "commitlog", tmp_path / "second"
+    store.conf["storePathCommitLog"] = f"{own},{second}"
+    assert [(reason.found, reason.unsafe) for reason in store.reasons(RULE)] == [("absent", True)]
+    second.mkdir()
+    assert [(reason.found, reason.unsafe) for reason in store.reasons(RULE)] == [("empty", False)]
+    shutil.move(store.segment(0), second)
+    assert store.reasons(RULE) == []
+
+
+def test_read_only_paths_need_a_comma(store: StoreToStart, tmp_path: Path) -> None:
+    own, old = store.root / "commitlog", tmp_path / "old"
+    store.conf |= {"storePathCommitLog": str(own), "readOnlyCommitLogStorePaths": str(old)}
+    assert store.only_reason(RULE).found == "absent"
+    old.mkdir()
+    shutil.move(store.segment(0), old)
+    reason = store.only_reason(RULE)
+    assert (reason.unsafe, reason.cure) == (True, f"set storePathCommitLog={own}, in broker.conf")
+    store.conf["storePathCommitLog"] += ","
+    assert store.reasons(RULE) == []
+
+
+def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
+    store.conf |= {"enableDLegerCommitLog": "true", "dLegerSelfId": "n0"}
+    (reason,) = store.answer().reasons
+    assert (reason.rule, reason.unsafe, reason.expected) == (RULE, True, "dledger-n0/data")
+    assert "after the 2 segments of a plain log" in reason.what
+
+
+def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:
+    """The broker takes it for the beginning of a relative path; the cure changes the answer."""
+    other = tmp_path / "other"
+    other.mkdir()
+    last = max((store.root / "commitlog").iterdir())
+    last.rename(other / last.name)
+    own = store.root / "commitlog"
+    store.conf["storePathCommitLog"] = f"{own}, {other}"
+    reason = store.only_reason(RULE)
+    assert (reason.found, reason.unsafe) == ("relative", True)
+    assert reason.what.startswith(f"storePathCommitLog names ' {other}', a path relative to where")
+    store.conf["storePathCommitLog"] = f"{own},{other}"
+    assert store.answer().safe
