@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from storeformat.queues.topic_filter import TopicFilter
+from storeformat.store.broker_rules import rules_of
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
 Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
@@ -74,6 +75,15 @@ def milliseconds(text: str) -> int:
             f"{text!r} is neither milliseconds since 1970 nor a time with its zone, such as 2026-01-31T23:59:59.123Z"
         )
     return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+
+
+def release(text: str) -> str:
+    """Returns the name of some rules, or a release as people write it."""
+    try:
+        rules_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def path(text: str) -> str:

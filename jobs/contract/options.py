@@ -17,7 +17,6 @@ from jobs.contract.option_values import ARTEFACTS, JUDGED, ROCKSDB, Artefact, Gi
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import locations
-from storeformat.store.broker_rules import VERSIONS
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 QueueStoreKind = Literal["file", "rocksdb", "both"]
@@ -32,6 +31,7 @@ NAMED_BY_LINES = ("store", "cluster", "broker")
 Options = TypeVar("Options", bound="JobOptions")
 
 FILE, DIR, ROOT = Given(read.path, "FILE"), Given(read.path, "DIR"), Given(read.path, "ROOT")
+RELEASE = Given(read.release, "RELEASE")
 NUMBER, COUNT, TIME = Given(read.natural, "N"), Given(read.positive, "N"), Given(read.milliseconds, "MS")
 CommitLog = Annotated[
     tuple[str, ...], Given(read.paths, "PATH[,PATH]"), "where the segments are, if not in ROOT/commitlog"
@@ -87,10 +87,10 @@ class StoreOptions(JobOptions):
     """Pairs in the order given."""
     broker_version: Annotated[
         str | None,
-        Given(VERSIONS),
-        "the rules of which release: 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to 4.9.8), 5.0 (5.0.0 to"
-        " 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what the store shows; the"
-        " report says which and why",
+        RELEASE,
+        "the rules of which release, such as 5.1.4, or of 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to"
+        " 4.9.8), 5.0 (5.0.0 to 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what"
+        " the store shows; the report says which and why",
     ] = None
     batch_topics: Annotated[
         tuple[str, ...],
@@ -237,7 +237,7 @@ class PreflightOptions(JobOptions):
     broker_conf: Annotated[str | None, FILE, "the broker.conf with which the broker will be started"] = None
     settings: Settings = ()
     broker_version: Annotated[
-        str | None, Given(VERSIONS), "the release that will be started (default: what the store shows)"
+        str | None, RELEASE, "the release that will be started, such as 5.3.3 (default: what the store shows)"
     ] = None
     replicas: Annotated[
         tuple[str, ...],

@@ -53,7 +53,6 @@ from storeformat.log.segments import Segment, plan_splits
 from storeformat.message import CERTIFICATE_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files
-from storeformat.store.broker_rules import VERSIONS
 from udfs.table import schemas
 from udfs.table.datasource import ALWAYS, HeadFilter, LogPartition, LogReader, TableReader
 from udfs.table.rows import HEAD_COLUMNS, RowRules
@@ -171,14 +170,13 @@ class CommitLogSource(DataSource):
         given = self._given
         if "path" not in given:
             raise UsageError('no store is named: .load("/path/to/store")')
-        version = _choice(given, "brokerversion", VERSIONS) if "brokerversion" in given else None
         policies: tuple[DamagePolicy, ...] = ("fail", "stop", "salvage")
         return LogOptions(
             store=given["path"],
             commitlog=self._parsed("commitlog", option_values.paths, ()),
             broker_conf=given.get("brokerconf"),
             settings=self._parsed("settings", _list_of(option_values.setting), ()),
-            broker_version=version,
+            broker_version=self._parsed("brokerversion", option_values.release, None),
             on_damage=_choice(given, "ondamage", policies),
             until_offset=self._parsed("untiloffset", option_values.natural, None),
             split_size=self._parsed("splitsize", option_values.positive, None),

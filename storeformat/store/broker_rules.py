@@ -26,6 +26,7 @@ rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 DEFAULT = "5.3"
@@ -138,9 +139,60 @@ VERSIONS = tuple(_RULES)
 """The names of ``--broker-version``. They are names, not numbers: nothing may order or compare them."""
 
 
-def rules_of(version: str) -> BrokerRules:
-    """Returns the rules of one of ``VERSIONS``; raises KeyError for another."""
-    return _RULES[version]
+_SINCE = {
+    "4.6": (4, 0, 0), "4.8": (4, 7, 1), "4.9": (4, 9, 1), "5.0": (5, 0, 0), "5.1": (5, 1, 1), "5.3": (5, 2, 0),
+    "5.5": (5, 4, 0),
+}  # fmt: skip
+"""The first release of each name."""
+_SINCE_WITHIN = {
+    "corrects_delay_offsets": (4, 9, 2),
+    "may_read_long_topics": (5, 1, 0),
+    "reads_long_topics": (5, 1, 0),
+    "passes_over_directories": (5, 1, 0),
+    "deletes_empty_file": (5, 1, 3),
+    "starts_at_furthest_queue": (5, 3, 2),
+    "takes_offsets_file": (5, 3, 2),
+}
+"""Rules that changed between the releases of one name, which has the worst of them: a release that is given exactly has
+its own.
+"""
+NEWEST = (5, 5, 1)
+_WRITTEN = re.compile(
+    r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9]{1,2})(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
+    re.IGNORECASE,
+)
+_ANY = 1000
+
+
+def release_numbers(text: str) -> tuple[int, int, int]:
+    """Returns the numbers of a release as people write it: ``5.1.4``, ``V5_1_4``, ``rocketmq-all-5.1.4``; the third is
+    ``_ANY`` where there is none. Raises ValueError for what is no release of 4 or 5.
+    """
+    written = _WRITTEN.fullmatch(text.strip())
+    numbers = written.groups() if written is not None else (0, 0, 0)
+    major, minor, patch = (_ANY if number is None else int(number) for number in numbers)
+    if major not in (4, 5):
+        raise ValueError(f"{text!r} is no release of RocketMQ 4 or 5, such as 5.3.3, and none of {', '.join(VERSIONS)}")
+    return major, minor, patch
+
+
+def rules_of(release: str) -> BrokerRules:
+    """Returns the rules of one of ``VERSIONS``, or of a release; raises ValueError as ``release_numbers``, and for one
+    without its third number that does not tell its rules.
+    """
+    if release in _RULES:
+        return _RULES[release]
+    numbers = release_numbers(release)
+    first, last = (
+        next(name for name, since in reversed(_SINCE.items()) if (*numbers[:2], patch) >= since)
+        for patch in (numbers[2] % _ANY, numbers[2])
+    )
+    if first != last:
+        raise ValueError(f"releases of {release!r} have the rules of {first} or of {last}: give all three numbers")
+    if numbers[2] == _ANY:
+        return _RULES[last]
+    exact = {name: numbers >= since for name, since in _SINCE_WITHIN.items()}
+    return replace(_RULES[last], **exact)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,15 @@ from functools import cached_property
 from storeformat.errors import MissingInput
 from storeformat.storage import broker_lock, files, locations
 from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN, BrokerRules, guess_version, rules_of
+from storeformat.store.broker_rules import (
+    DEFAULT,
+    NEWEST,
+    NOTHING_SHOWN,
+    BrokerRules,
+    guess_version,
+    release_numbers,
+    rules_of,
+)
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
 from storeformat.store.layout import LOCK
 from storeformat.store.store_signs import release_signs
@@ -60,4 +68,11 @@ def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store
         return Store(root, conf, rules_of(shown), why, None)
     rules = rules_of(version)
     suggests = f"{shown}: {why}" if shown not in (rules.version, DEFAULT) else None
-    return Store(root, conf, rules, "as given by --broker-version", suggests)
+    return Store(root, conf, rules, _given(version, rules), suggests)
+
+
+def _given(version: str, rules: BrokerRules) -> str:
+    if version == rules.version:
+        return "as given by --broker-version"
+    unknown = ", which this program does not know" if release_numbers(version) > NEWEST else ""
+    return f"as given by --broker-version {version}{unknown}"

@@ -72,7 +72,7 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--boundary": (None, "upper", "boundary", "upper"),
     "--broker": ("B", "b-0", "broker", "b-0"),
     "--broker-conf": ("FILE", "broker.conf", "broker_conf", "broker.conf"),
-    "--broker-version": (None, "4.9", "broker_version", "4.9"),
+    "--broker-version": ("RELEASE", "4.9", "broker_version", "4.9"),
     "--by": (None, "host", "by", "host"),
     "--checks": (None, "", "checks", True),
     "--cluster": ("C", "east", "cluster", "east"),
