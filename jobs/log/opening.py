@@ -23,7 +23,6 @@ from storeformat.store.config.topic_config import find_batch_topics
 from storeformat.store.layout import (
     StoreLayout,
     file_name,
-    has_effect,
 )
 from storeformat.store.log_directories import (
     commit_log_directories,
@@ -34,6 +33,7 @@ from storeformat.store.log_directories import (
 )
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import find_segments
+from storeformat.store.setting_names import EFFECTS
 from storeformat.store.store import Store, find_store
 from storeformat.store.store_signs import fit_to_store
 from udfs.log.scan import ScanTask
@@ -134,9 +134,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
-        f"--set {name}: the files of a store do not depend on it"
-        for name, _ in options.settings
-        if not has_effect(name) and name not in QUEUE_STORE_SETTINGS
+        f"--set {name}: the files of a store do not depend on it" for name, _ in options.settings if name not in EFFECTS
     ]
     notes += [
         f"{path} is empty and is ignored: the broker died while it created the file, or its content is lost"

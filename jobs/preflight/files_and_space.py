@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jobs.contract.commands import command, set_aside
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
@@ -101,6 +102,29 @@ def empty_last_file(store: StoppedStore, rule: str, file: FileStatus, size: int)
         cure=command("rm", "--", file.path),
         unsafe=kept,
     )
+
+
+def index_sizes(store: StoppedStore) -> Iterator[Reason]:
+    """Yields index files of another length than the settings make: each is mapped in that length, and read wrongly.
+
+    Mirrors IndexService#load and the constructor of IndexFile (4.9.8 to 5.5.1).
+    """
+    given = store.conf.from_file or {"maxHashSlotNum", "maxIndexNum"} & store.conf.given.keys()
+    if not given or not store.conf.flag("messageIndexEnable", default=True):
+        return
+    size = store.conf.index_sizes().index_file_size
+    own = [file for file in local_status.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
+    wrong = [file for file in own if file.size not in (size, 0)]
+    if wrong:
+        yield Reason(
+            "index_size",
+            f"{len(wrong)} index files have another length than maxHashSlotNum and maxIndexNum make, such as "
+            f"{wrong[0].path}: the broker finds no message by key in them",
+            found=wrong[0].size,
+            expected=size,
+            cure="set both as they were, or rebuild --only index, then publish",
+            unsafe=False,
+        )
 
 
 def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
-from storeformat.store.layout import has_effect
+from storeformat.store.setting_names import EFFECTS
 
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
 
@@ -36,7 +36,7 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
             found=text,
             expected=text.strip(),
             cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
-            unsafe=has_effect(name),
+            unsafe=name in EFFECTS,
         )
     for name in _PATHS:
         text = store.conf.given.get(name, "")

@@ -9,7 +9,9 @@ import numpy as np
 
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.config_files import Offsets
@@ -169,6 +171,45 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
                 expected=f"at most {end}",
                 cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
                 unsafe=not corrected,
+            )
+
+
+def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
+    """Yields a messageDelayLevel that no broker takes, and levels that it lacks while messages wait at them.
+
+    Mirrors ScheduleMessageService#parseDelayLevel, which ends a start, and #start, which serves the levels of the
+    setting alone (4.9.8 to 5.5.1).
+    """
+    if store.conf.queues_in_rocksdb:
+        return
+    setting = store.conf.text("messageDelayLevel", DEFAULT_DELAY_LEVELS)
+    try:
+        levels = len(parse_delay_levels(setting))
+    except WrongSettings as error:
+        yield Reason(
+            "delay_level_absent",
+            f"messageDelayLevel has '{error.found}', and the broker does not start",
+            found=setting,
+            expected="numbers, each with s, m, h or d",
+            cure="set messageDelayLevel right in broker.conf",
+        )
+        return
+    served = store.configs["delayOffset.json"].value or {}
+    for topic, queue_id in sorted(store.queues):
+        level = queue_id + 1
+        if topic != SCHEDULE_TOPIC or level <= levels:
+            continue
+        waiting = end_after_start(store, (topic, queue_id)) - max(
+            served.get(level, 0), store.queues[topic, queue_id].begin
+        )
+        if waiting > 0:
+            yield Reason(
+                "delay_level_absent",
+                f"{waiting} messages wait at delay level {level}, and messageDelayLevel has {levels} levels: they are "
+                "never delivered",
+                found=levels,
+                expected=f"at least {level}",
+                cure=f"give messageDelayLevel {level} levels in broker.conf, the first ones as they were",
             )
 
 

@@ -10,6 +10,7 @@ from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.preflight.answer import judge
+from jobs.preflight.looked_at import looked_at, not_looked_at
 from jobs.preflight.replicas import read_replica
 from jobs.preflight.stopped_store import read_stopped_store
 from storeformat import kernels
@@ -25,11 +26,14 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     store = read_stopped_store(options.store, settings, options.broker_version)
     replicas = [read_replica(store, root) for root in options.replicas]
     answer = judge(store, replicas)
+    if store.suggests is not None:
+        reporter.note(f"the store suggests the rules of {store.suggests}")
+    seen, unseen = looked_at(store), not_looked_at(store)
     return reporter.report(
         "preflight",
         "ok" if answer.safe else "differences",
         exit_code=0 if answer.safe else 1,
-        text="\n".join(answer.lines()),
+        text="\n".join([*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"]),
         **answer.facts(),
         store=store.root,
         log_begin=store.log.begin,
@@ -39,5 +43,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         after_crash=store.after_crash,
         broker_version=store.rules.version,
         broker_version_reason=store.release_reason,
+        looked_at=seen,
+        not_looked_at=unseen,
         replicas=[replica.facts() for replica in replicas],
     )

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from jobs.preflight.reason import Reason
+from jobs.preflight.retention import HOUR_MS, RESERVED_HOURS
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import MissingInput
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
-from storeformat.record.decode import DecodeRules
+from storeformat.message import MAX_HEAD_SIZE
+from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import Offsets, read_config
 from storeformat.store.segment_files import log_files
@@ -74,6 +76,8 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
     slave", and replicates no more. AutoSwitchHAClient#doTruncate (5.0.0 to 5.5.0) cuts it to its master's log.
     """
     own, other = store.tail, replica.tail
+    if replica.begin < store.log.begin and store.log.segments:
+        yield _begins_earlier(store, replica)
     if replica.differs_at is not None:
         at = replica.differs_at
         yield Reason(
@@ -102,6 +106,30 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
             expected=own.end,
             unsafe=False,
         )
+
+
+def _begins_earlier(store: StoppedStore, replica: Replica) -> Reason:
+    """Returns what it means that a replica has messages from before this log: a log whose first record is younger than
+    the time that messages are kept has lost nothing to retention.
+    """
+    first, hours = store.log.segments[0], store.conf.number("fileReservedTime", RESERVED_HOURS)
+    with files.RangeReader(first.path) as reader:
+        stored = store_timestamp_at(reader, 0) if first.size > MAX_HEAD_SIZE and any(reader.read(0, 8)) else 0
+    unsafe = bool(stored) and store.now_ms - stored < hours * HOUR_MS and not store.log.of_group
+    kept = f"the {hours} hours of fileReservedTime"
+    return Reason(
+        "replica_begins_earlier",
+        f"{replica.root} begins at offset {replica.begin}, this store at {store.log.begin}, and lacks the messages "
+        + (
+            f"between, though its first one is younger than {kept}"
+            if unsafe
+            else f"between: if older than {kept}, a broker deletes them"
+        ),
+        found=store.log.begin,
+        expected=replica.begin,
+        cure=f"start {replica.root} instead, or copy the segments before {store.log.begin} here, rebuild and publish",
+        unsafe=unsafe,
+    )
 
 
 def _after(tail: LogTail, offset: int) -> str:

@@ -16,8 +16,8 @@ from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import BrokerRules
 from storeformat.store.layout import CONSUME_QUEUE
 
-_HOUR_MS = 3_600_000
-_RESERVED_HOURS = 72
+HOUR_MS = 3_600_000
+RESERVED_HOURS = 72
 _FORCED_PERCENT = (30, 85)
 _WRITABLE_PERCENT = (10, 95)
 
@@ -60,7 +60,7 @@ def doomed(
     if len(segments) < 2:
         return None
     used = _used_percent(paths)
-    reserved = settings.number("fileReservedTime", _RESERVED_HOURS) * _HOUR_MS
+    reserved = settings.number("fileReservedTime", RESERVED_HOURS) * HOUR_MS
     least, most = _FORCED_PERCENT
     ratio = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
     too_full = used > min(max(ratio, least), most)
@@ -69,7 +69,7 @@ def doomed(
     hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
     at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), low), high)
     at_once = at_once or (too_full and rules.deletes_at_once)
-    due_ms = now_ms + (0 if at_once else hours * _HOUR_MS)
+    due_ms = now_ms + (0 if at_once else hours * HOUR_MS)
     count = 0
     for file in segments[:-1]:
         if not forced and file.modified_ms + reserved > due_ms:
@@ -97,7 +97,7 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf
     part = doomed(there, paths, settings, rules, int(time.time() * 1000))
     if part is None:
         return []
-    why = part.why if part.forced else f"{part.why} ({settings.number('fileReservedTime', _RESERVED_HOURS)} h)"
+    why = part.why if part.forced else f"{part.why} ({settings.number('fileReservedTime', RESERVED_HOURS)} h)"
     when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
     hint = "" if settings.from_file else "; give --broker-conf to use the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"

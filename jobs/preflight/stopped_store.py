@@ -103,6 +103,9 @@ def read_stopped_store(
         raise MissingInput(
             "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
         )
+    decoding = DecodeRules(
+        split_parser=rules.split_parser, as_broker=True, check_crc=conf.flag("checkCRCOnRecover", default=True)
+    )
     queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(store.root)}
     furthest = furthest_unit(queues.values())
     after_crash = files.exists(store.place(ABORT))
@@ -114,7 +117,7 @@ def read_stopped_store(
     return StoppedStore(
         *(store.root, conf, rules, store.release_reason, store.suggests),
         log=log,
-        tail=read_tail(segments, furthest, DecodeRules(split_parser=rules.split_parser, as_broker=True), met_from),
+        tail=read_tail(segments, furthest, decoding, met_from),
         queues=queues,
         timers=read_timer_files(store.root),
         rocksdb=_rocksdb(store),

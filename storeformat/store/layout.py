@@ -101,11 +101,6 @@ def broker_name(field_name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def has_effect(name: str) -> bool:
-    """Returns whether a setting of broker.conf shapes the files of a store."""
-    return any(broker_name(field.name) == name for field in fields(StoreLayout))
-
-
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str]) -> StoreLayout:
     """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; raises
     WrongSettings for a value that a broker does not take.

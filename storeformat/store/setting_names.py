@@ -1,4 +1,5 @@
-"""Names that a broker.conf may hold: what the setters of a broker's configuration take, in 4.9.8 and 5.5.0.
+"""Names that a broker.conf may hold: what the setters of a broker's configuration take, in 4.9.8, 5.5.0 and 5.5.1; and
+which of them matter to a store.
 
 The classes are MessageStoreConfig, BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, AuthConfig and
 the tiered store's MessageStoreConfig; ``javap`` lists their setters (MixAll#properties2Object calls these).
@@ -17,38 +18,39 @@ SETTING_NAMES = frozenset(
     asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider authenticationProvider
     authenticationStrategy authenticationWhitelist authorizationEnabled authorizationMetadataProvider
     authorizationProvider authorizationStrategy authorizationWhitelist autoCreateSubscriptionGroup
-    autoCreateTopicEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    bindAddress bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
-    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName brokerConfigPath
-    brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP1 brokerIP2 brokerId brokerName
-    brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable cgColdReadThreshold
-    channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover checkCommitLogOffsetOnRecover
-    checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads clusterName
-    clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
-    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
-    combineCQUseRocksdbForLmq commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg
-    commercialTimerCount commercialTransCount commitCommitLogLeastPages commitCommitLogThoroughInterval
-    commitIntervalCommitLog commitLogForceSwapMapInterval commitLogRecoverMaxNum commitLogRollingInterval
-    commitLogRollingMinimumSize commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
-    compressedRegister configBlackList configManagerVersion configName connectTimeoutMillis
-    consumerFallbehindThreshold consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-    consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
-    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId
-    dataReadAheadEnable debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
-    defaultTopicQueueNums delayOffsetUpdateVersionStep deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
-    deleteFileBatchMax deleteWhen destroyMapedFileIntervalForcibly disableCallbackExecutor
-    disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
-    diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum
-    dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery enableAsyncReput
-    enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
-    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt
-    enableControllerMode enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess
-    enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
+    autoCreateTopicEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDeleteSubscriptionGroupMaxRate
+    batchDeleteTopicMaxRate batchDispatchRequestThreadPoolNums bindAddress bitMapLengthConsumeQueueExt
+    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+    brokerClusterName brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval
+    brokerIP1 brokerIP2 brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission brokerRole
+    brokerTopicEnable cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover
+    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval
+    cleanResourceInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable
+    coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
+    combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount
+    commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
+    commitLogRecoverMaxNum commitLogRollingInterval commitLogRollingMinimumSize commitLogSwapMapInterval
+    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
+    compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion configName
+    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
+    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+    correctMinOffsetMadviseEnable dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
+    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums
+    delayOffsetUpdateVersionStep deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
+    deleteWhen destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
+    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
+    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
+    dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas
+    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
+    enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt enableControllerMode
+    enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
+    enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
     enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType
     enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
@@ -63,63 +65,67 @@ SETTING_NAMES = frozenset(
     flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval flushDiskType
     flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister
-    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable haHousekeepingInterval
-    haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
-    haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode
-    inBrokerContainer inSyncReplicas indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
-    initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isolateLogEnable
-    iteratorWhenUseRocksdbConsumeQueue listenPort liteEventCheckInterval liteEventFullDispatchDelayTime
-    liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable
-    liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable litePullMessageThreadPoolNums
-    litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills
-    liteTtlCheckInterval loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
-    loadBalanceThreadPoolQueueCapacity lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-    logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSizeCommitLog
-    mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
-    mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort
+    haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax
+    haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
+    inSyncReplicas indexFileReadEnable indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isolateLogEnable
+    iteratorWhenUseRocksdbConsumeQueue listenPort liteEventCapacityCacheTtlMs liteEventCheckInterval
+    liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
+    liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable
+    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
+    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
+    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
+    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+    logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSizeCommitLog mappedFileSizeConsumeQueue
+    mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue
+    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxCheckMessageReuseBufferSize maxChecksumRange
     maxClientEventCount maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
     maxHaTransferByteInSecond maxHashSlotNum maxIndexNum maxLiteSubscriptionCount maxLmqConsumeQueueNum
     maxMessageFilterNumForNotification maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
     maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength
     maxStatsIdleTimeInMinutes maxTopicLength maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushIntervalMs messageDelayLevel
-    messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
-    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints
-    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
-    minInSyncReplicas minLiteTTl msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable objectStoreAccessKey
-    objectStoreBucket objectStoreEndpoint objectStoreSecretKey offsetCheckInSlave osPageCacheBusyTimeOutMills
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushInterval memTableFlushIntervalMs
+    messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExportBatchMaxConcurrent
+    metricsExportBatchMaxDataPoints metricsExportBatchSplitEnabled metricsExportOtelMemoryMode metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
+    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas minLiteTTl
+    msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable objectStoreAccessKey objectStoreBucket
+    objectStoreEndpoint objectStoreSecretKey offsetCheckInSlave osPageCacheBusyTimeOutMills
     persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
     popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
     popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-    popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
-    popReviveSkipIfGroupAbsent preferredLeaderId printChannelGroups printChannelGroupsMinNum priorityOrderAsc
-    processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
-    putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity readAheadCacheEnable
-    readAheadCacheExpireDuration readAheadCacheSizeThresholdRate readAheadMessageCountThreshold
+    popLongPollingForceNotifyInterval popOrderLockTimerTickMs popOrderLockTimerTicksPerWheel
+    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
+    popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
+    popRocksdbBlockCacheSize popRocksdbWriteBufferSize preferredLeaderId printChannelGroups printChannelGroupsMinNum
+    priorityOrderAsc processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
+    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
+    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+    readAheadCacheEnable readAheadCacheExpireDuration readAheadCacheSizeThresholdRate readAheadMessageCountThreshold
     readAheadMessageSizeThreshold readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange
     realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recordGetMessageResult
     recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval regionId registerBrokerTimeoutMills
     registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition
     replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
-    reviveQueueNum reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType
-    rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
-    sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
-    serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable
-    serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
-    serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
-    shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
-    slaveTimeout socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond
-    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
-    storePathBrokerIdentity storePathCommitLog storePathDLedgerCommitLog storePathEpochFile storePathRootDir
-    storeReplyMessageEnable storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile
-    syncMasterFlushOffsetWhenStartup tieredBackendServiceProvider tieredMetadataServiceProvider tieredStorageLevel
-    tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable
+    reviveQueueNum reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable
+    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbMaxSizeAmplificationPercent rocksdbWalFileRollingThreshold
+    sampleCountThreshold sampleSteps scanAvailableNameSrv scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shortPollingTimeMills shutdownWaitTimeSeconds
+    skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
+    statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum storePathBrokerIdentity
+    storePathCommitLog storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeReplyMessageEnable
+    storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
+    syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile syncMasterFlushOffsetWhenStartup
+    tieredBackendServiceProvider tieredMetadataServiceProvider tieredStorageLevel tieredStoreCommitLogMaxSize
+    tieredStoreConsumeQueueMaxSize tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable
     tieredStoreDeleteFileInterval tieredStoreFilePath tieredStoreFileReservedTime tieredStoreGroupCommit
     tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout
     tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum tieredStoreMaxGroupCommitCount
@@ -144,6 +150,49 @@ SETTING_NAMES = frozenset(
     wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
     """.split()  # noqa: SIM905  (a line a name would be 555)
 )
+
+
+FILES, KEPT, DELIVERED = "what files hold", "what a start keeps or finds", "what is delivered"
+_EFFECTS = {
+    FILES: """
+    autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt combineCQLoadingCQTypes combineCQUseRocksdbForLmq
+    compactionCqMappedFileSize compactionMappedFileSize dLegerSelfId duplicationEnable enableCompaction
+    enableConsumeQueueExt enableDLegerCommitLog enableLmq enableMultiDispatch enabledAppendPropCRC
+    indexFileWriteEnable indexRocksDBEnable mappedFileSizeCommitLog mappedFileSizeConsumeQueue
+    mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum
+    maxLmqConsumeQueueNum messageDelayLevel messageIndexEnable readOnlyCommitLogStorePaths
+    rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable storePathCommitLog storePathDLedgerCommitLog
+    storeType timerPrecisionMs timerRollWindowSlot useSeparateStorePathForRocksdbCQ
+    """,
+    KEPT: """
+    allAckInSyncStateSet brokerId brokerRole checkCRCOnRecover checkCommitLogOffsetOnRecover
+    cleanFileForciblyEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQMaxExtraSearchCommitLogFiles
+    combineCQPreferCQType commitLogRecoverMaxNum configManagerVersion deleteWhen diskMaxUsedSpaceRatio
+    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio enableAcceleratedRecovery enableControllerMode
+    fileReservedTime forceVerifyPropCRC messageIndexSafe offsetCheckInSlave recheckReputOffsetFromCq
+    storePathBrokerIdentity storePathEpochFile storePathRootDir syncFromLastFile
+    useSingleRocksDBForAllConfigs
+    """,
+    DELIVERED: """
+    brokerPermission broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond disableConsumeIfConsumerReadSlowly
+    enableBroadcastOffsetStore enablePopBufferMerge enableRemoteEscape enableRetryTopicV2 enableScheduleAsyncDeliver
+    enableSlaveActingMaster filterSupportRetry persistConsumerOffsetIncrementally popConsumerFSServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceInit popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent
+    readUnCommitted rejectPullConsumerEnable rejectTransactionMessage retrieveMessageFromPopRetryTopicV1 reviveQueueNum
+    slaveReadEnable timerEnableRetryUntilSuccess timerInterceptDelayLevel timerMaxDelaySec
+    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerRocksDBEnable timerRocksDBStopScan
+    timerSkipUnknownError timerStopEnqueue timerWheelEnable transRocksDBEnable transWriteOriginTransHalfEnable
+    transactionCheckMax transactionTimeOut useSeparateRetryQueue useServerSideResetOffset
+    skipWhenCKRePutReachMaxTimes
+    """,
+}
+"""All other settings are of threads, memory, networks, metrics and authentication: nothing in a store depends on them.
+
+By the uses of each getter of MessageStoreConfig and BrokerConfig (4.9.8, 5.1.4, 5.3.3, 5.5.1). Some names promise more
+than they do: ``maxRecoveryCommitlogFiles`` and ``enableCleanExpiredOffset`` are read nowhere.
+"""
+EFFECTS = {name: effect for effect, names in _EFFECTS.items() for name in names.split()}
+"""What depends on a setting, for those on which something in a store does."""
 
 
 def nearest_names(name: str) -> list[str]:

@@ -139,6 +139,8 @@ def finished(root: Path, log: LogBuilder, version: str = "5.3", dispatched: int 
         {
             "mappedFileSizeCommitLog": str(SEGMENT),
             "mappedFileSizeConsumeQueue": str(QUEUE_FILE),
+            "maxHashSlotNum": str(settings.max_hash_slot_num),
+            "maxIndexNum": str(settings.max_index_num),
             "fileReservedTime": "72",
         },
         version,

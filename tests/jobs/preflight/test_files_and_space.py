@@ -16,6 +16,7 @@ from jobs.preflight import files_and_space
 from jobs.preflight.reason import Reason
 from storeformat.storage import broker_lock, local_status
 from storeformat.storage.local_status import FileStatus, Space
+from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.segment_files import LogFiles
 
 
@@ -262,3 +263,17 @@ def test_links_count_as_what_they_lead_to(store: StoreToStart, tmp_path: Path) -
     (store.root / "commitlog").rename(elsewhere)
     (store.root / "commitlog").symlink_to(elsewhere)
     assert store.answer().first_line == "safe to start"
+
+
+def test_index_files_of_another_length(store: StoreToStart) -> None:
+    """As the settings say: without them no length is wrong."""
+    for path in (store.root / "index").iterdir():
+        path.unlink()
+    store.conf |= {"maxHashSlotNum": "10", "maxIndexNum": "20"}
+    for name, size in (("20260101000000000", 40 + 40 + 400), ("20260101000000001", 0), ("20260101000000002", 500)):
+        (store.root / "index" / name).write_bytes(bytes(size))
+    reason = store.only_reason("index_size")
+    assert (reason.found, reason.expected, reason.unsafe) == (500, 480, False)
+    store.conf["messageIndexEnable"] = "false"
+    assert store.reasons("index_size") == []
+    assert list(files_and_space.index_sizes(replace(store.stopped(), conf=BrokerConf({}, from_file=False)))) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.store_builder import LogBuilder
@@ -212,6 +213,28 @@ def test_a_delay_level_ahead_of_messages_that_are_not_due(tmp_path: Path) -> Non
     assert "and 1 messages before it were not due when the log ended: they are never delivered" in found[0].what
     assert found[0].cure == f"in {store.root}/config/delayOffset.json, set 3:9 to 3:2"
     assert store.reasons("delay_offset_beyond_queue") == []
+
+
+@pytest.mark.parametrize(
+    ("levels", "served", "said"),
+    [
+        ("1s 5s 10s", 0, None),
+        ("1s 5s", 0, ("3 messages wait at delay level 3, and messageDelayLevel has 2 levels", 2)),
+        ("1s", 2, ("1 messages wait at delay level 3, and messageDelayLevel has 1 levels", 1)),
+        ("1s 5s", 3, None),
+        ("1s 5 s", 3, ("messageDelayLevel has '5', and the broker does not start", "1s 5 s")),
+    ],
+)  # fmt: skip
+def test_delay_levels_that_messages_wait_at(tmp_path: Path, levels: str, served: int, said: Any) -> None:
+    log = LogBuilder(SEGMENT)
+    for _ in range(3):
+        log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
+    store = finished(tmp_path / "store", log)
+    store.write_config("delayOffset.json", {"offsetTable": {3: served}})
+    store.conf["messageDelayLevel"] = levels
+    reasons = store.reasons("delay_level_absent")
+    assert [(reason.what.partition(": they")[0], reason.found) for reason in reasons] == [said] * (said is not None)
+    assert all(reason.unsafe for reason in reasons)
 
 
 def test_level_n_has_queue_n_minus_1(tmp_path: Path) -> None:

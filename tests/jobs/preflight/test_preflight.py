@@ -47,7 +47,13 @@ def preflight(store: StoreToStart, *options: str, conf: bool = True) -> subproce
 
 def test_safe(store: StoreToStart) -> None:
     done = preflight(store)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "safe to start\n", "")
+    answer, seen, unseen = done.stdout.splitlines()
+    assert (done.returncode, answer, done.stderr) == (0, "safe to start", "")
+    assert seen.startswith("looked at: the log from offset 0 to 6744; 4 queues; topics, groups and committed offsets; ")
+    assert unseen == "not looked at: entries of the index; what consumers of POP hold"
+    with (store.root.parent / "broker.conf").open("a") as conf:
+        conf.write("brokerRole=SLAVE\nslaveReadEnable=true\nflushDiskType=SYNC_FLUSH\nfileReservedTime=48\n")
+    assert preflight(store).stdout.splitlines()[-1] == f"{unseen}; settings: brokerRole, slaveReadEnable"
 
 
 def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> None:
@@ -61,6 +67,12 @@ def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> N
             "log_begin": 0, "log_end": 6744, "log_read_from": 0, "queues": 4, "after_crash": False,
             "broker_version": "5.5", "broker_version_reason": "as given by --broker-version", "notes": [],
             "replicas": [{"replica": str(store.root), "begin": 0, "end": 6744, "differs_at": None}],
+            "looked_at": [
+                "the log from offset 0 to 6744", "4 queues", "topics, groups and committed offsets",
+                "delay levels and timers", "lengths and owners of files, and free space", "broker.conf",
+                "what a broker does that has the rules of 5.5 (as given by --broker-version)",
+            ],
+            "not_looked_at": ["entries of the index", "what consumers of POP hold"],
         },
     )  # fmt: skip
     assert "rocketmq_store_preflight_safe 1.0" in metrics_in(told)
@@ -132,5 +144,6 @@ def test_what_cannot_be_judged(store: StoreToStart, what: str, code: int) -> Non
 
 def test_without_a_broker_conf_sizes_are_as_shown(store: StoreToStart) -> None:
     done = preflight(store, conf=False)
-    assert (done.returncode, done.stdout) == (0, "safe to start\n")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "safe to start")
+    assert "broker.conf, which was not given" in done.stdout
     assert "--broker-conf" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,23 @@ def test_longer_and_shorter(tmp_path: Path) -> None:
         further,
         unsafe=False,
     )
+
+
+@pytest.mark.parametrize(("age_hours", "unsafe"), [(71, True), (73, False)])
+def test_a_log_that_begins_late(tmp_path: Path, age_hours: int, unsafe: bool) -> None:
+    """As that of a slave that joined late: retention explains what it lacks, or does not."""
+    whole = finished(tmp_path / "whole", log(COMMON))
+    late = StoreToStart(tmp_path / "late", whole.log, whole.conf)
+    shutil.copytree(whole.root, late.root)
+    late.segment(0).unlink()
+    stopped = late.stopped()
+    stopped = replace(stopped, now_ms=1_700_000_000_000 + age_hours * 3_600_000)
+    (reason,) = [
+        reason
+        for reason in judge(stopped, [read_replica(stopped, str(whole.root))]).reasons
+        if reason.rule.startswith("replica")
+    ]
+    assert (reason.rule, reason.found, reason.expected, reason.unsafe) == ("replica_begins_earlier", SEGMENT, 0, unsafe)
 
 
 @pytest.mark.parametrize("common", [1, 7, COMMON])

@@ -105,7 +105,7 @@ def test_the_log_lost(waiting: StoreToStart) -> None:
     check(waiting, queued=9)  # more than there are
     assert [reason.rule for reason in waiting.answer().reasons] == ["timer_beyond_log"]
     waiting.conf["timerWheelEnable"] = "false"
-    assert waiting.answer().reasons == ()
+    assert [reason.rule for reason in waiting.answer().reasons] == ["timers_off"]
 
 
 @pytest.mark.parametrize(("files", "unsafe"), [(1, False), (2, False), (3, True)])
@@ -305,3 +305,16 @@ def test_lost_epochs_of_a_member(store: StoreToStart, was_member: bool) -> None:
 def test_epochs_matter_to_a_controller_alone(store: StoreToStart) -> None:
     (store.root / "epochFileCheckpoint").write_text("torn")
     assert store.reasons("epoch_file") == []
+
+
+@pytest.mark.parametrize(("name", "off"), [("timerWheelEnable", "false"), ("timerStopEnqueue", "true")])
+@pytest.mark.parametrize(("count", "what"), [(3, "3 messages wait"), (0, None), (None, "messages that may wait")])
+def test_timers_that_are_switched_off(waiting: StoreToStart, name: str, off: str, count: int, what: str) -> None:
+    if count is not None:
+        waiting.write_config("timermetrics", {"timingCount": {"Orders": {"count": count, "timeStamp": 1}}})
+    assert waiting.reasons("timers_off") == []
+    waiting.conf[name] = off
+    found = waiting.reasons("timers_off")
+    cure = "write timerWheelEnable=true and timerStopEnqueue=false in broker.conf"
+    assert [(reason.unsafe, reason.cure) for reason in found] == [(count is not None, cure)] * (what is not None)
+    assert not found or found[0].what.startswith(f"{name}={off}: {what} in rmq_sys_wheel_timer")

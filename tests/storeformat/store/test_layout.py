@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storeformat.errors import WrongSettings
-from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, has_effect, is_file_name
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, is_file_name
 
 
 def test_settings_go_by_the_names_of_broker_conf() -> None:
@@ -65,11 +65,6 @@ def test_the_least_that_a_broker_could_use() -> None:
     most = apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "2147483647"})
     assert most.mapped_file_size_commit_log == 2147483647
     assert apply_settings(StoreLayout(), {"xyzzy": "5"}) == StoreLayout()
-
-
-def test_settings_that_shape_files_are_known_by_name() -> None:
-    assert has_effect("maxIndexNum")
-    assert not has_effect("max_index_num")
 
 
 def test_a_queue_file_has_whole_units() -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from storeformat.errors import WrongSettings
 from storeformat.store.broker_conf import read_broker_conf
-from storeformat.store.layout import StoreLayout, apply_settings, broker_name, has_effect
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS
-from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+from storeformat.store.setting_names import DELIVERED, EFFECTS, FILES, KEPT, SETTING_NAMES, nearest_names
 
 
 def test_every_setting_that_counts_here_is_a_brokers() -> None:
-    assert {broker_name(field.name) for field in fields(StoreLayout)} <= SETTING_NAMES
-    assert set(QUEUE_STORE_SETTINGS) <= SETTING_NAMES
+    assert {broker_name(field.name) for field in fields(StoreLayout)} | set(QUEUE_STORE_SETTINGS) <= set(EFFECTS)
+    assert set(EFFECTS) <= SETTING_NAMES
     assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= SETTING_NAMES
 
 
@@ -40,5 +40,9 @@ def test_at_most_three_names_are_offered() -> None:
 
 def test_a_setting_without_effect_changes_nothing() -> None:
     assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}) == StoreLayout()
-    assert not has_effect("flushDiskType")
-    assert has_effect("maxIndexNum")
+    assert "flushDiskType" not in EFFECTS
+    assert {EFFECTS[name] for name in ("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable")} == {
+        FILES,
+        KEPT,
+        DELIVERED,
+    }

@@ -1,0 +1,46 @@
+"""What an answer rests on: the parts of a store that were looked at, and those that were not."""
+
+from __future__ import annotations
+
+from jobs.preflight.stopped_store import StoppedStore
+from storeformat.store.setting_names import DELIVERED, EFFECTS, KEPT
+
+_JUDGED = frozenset(
+    """
+    checkCRCOnRecover cleanFileForciblyEnable commitLogRecoverMaxNum configManagerVersion deleteWhen
+    diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio enableControllerMode fileReservedTime
+    forceVerifyPropCRC messageIndexSafe recheckReputOffsetFromCq storePathBrokerIdentity storePathEpochFile
+    storePathRootDir timerStopEnqueue timerWheelEnable useSingleRocksDBForAllConfigs
+    """.split()  # noqa: SIM905  (a line a name would be 20)
+)
+"""Settings of ``KEPT`` and ``DELIVERED`` that a rule follows."""
+
+
+def looked_at(store: StoppedStore) -> list[str]:
+    """Returns what the rules looked at."""
+    conf, in_databases = store.conf, store.config_in_databases
+    queues = "how far the queues in RocksDB are" if conf.queues_in_rocksdb else f"{len(store.queues)} queues"
+    return [
+        f"the log from offset {store.tail.begin} to {store.tail.end}",
+        queues,
+        "that the databases of config/ are there" if in_databases else "topics, groups and committed offsets",
+        "delay levels and timers",
+        "lengths and owners of files, and free space",
+        *(["broker.conf"] if conf.from_file else []),
+        f"what a broker does that has the rules of {store.rules.version} ({store.release_reason})",
+    ]
+
+
+def not_looked_at(store: StoppedStore) -> list[str]:
+    """Returns what no rule looked at, and may matter."""
+    conf, tail = store.conf, store.tail
+    settings = [name for name in conf.given if EFFECTS.get(name) in (KEPT, DELIVERED) and name not in _JUDGED]
+    return [
+        *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
+        *(["units of queues in RocksDB"] if conf.queues_in_rocksdb else []),
+        *(["topics, groups and committed offsets in databases"] if store.config_in_databases else []),
+        "entries of the index",
+        "what consumers of POP hold",
+        *([] if conf.from_file else ["broker.conf, which was not given"]),
+        *([f"settings: {', '.join(sorted(settings))}"] if settings else []),
+    ]
