@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from jobs.contract.commands import command, set_aside
 from jobs.preflight.reason import Reason
@@ -47,14 +47,9 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
             expected="20 digits",
             cure=set_aside(f"{store.root}/..", [file.path]),
         )
-    for file in log.wrong_size:
-        yield Reason(
-            "segment_size",
-            f"{file.path} has {file.size} bytes: the broker does not start",
-            found=file.size,
-            expected=log.size,
-            cure="set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
-        )
+    again = "fetch the file again: it was cut, or is being copied"
+    setting = "mappedFileSizeCommitLog"
+    yield from wrong_lengths("segment_size", setting, log.wrong_size, len(log.files), log.size, lambda _: again)
     if (empty := log.empty_last) is not None:
         yield empty_last_file(store, "segment_size", empty, log.size)
     if log.folders and (store.release_assumed or not store.rules.passes_over_directories):
@@ -85,6 +80,32 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
                 expected=int(before.name) + log.size,
                 cure="put the segment back, or rebuild --on-damage salvage",
             )
+
+
+def wrong_lengths(
+    rule: str, setting: str, wrong: Sequence[FileStatus], count: int, size: int, cure: Callable[[FileStatus], str]
+) -> Iterator[Reason]:
+    """Yields files of a log or of queues that have not the ``size`` of a setting: one reason where all ``count`` have
+    one length, which is that of the setting then; else one a file, with its cure.
+    """
+    if len(wrong) == count > 1 and len({file.size for file in wrong}) == 1:
+        yield Reason(
+            rule,
+            f"all {count} files have {wrong[0].size} bytes, such as {wrong[0].path}: the broker does not start",
+            found=wrong[0].size,
+            expected=size,
+            cure=f"set {setting}={wrong[0].size} in broker.conf",
+        )
+        return
+    for file in wrong:
+        else_set = f"; or set {setting}={file.size} in broker.conf, if it always was so" if count == 1 else ""
+        yield Reason(
+            rule,
+            f"{file.path} has {file.size} bytes: the broker does not start",
+            found=file.size,
+            expected=size,
+            cure=cure(file) + else_set,
+        )
 
 
 def empty_last_file(store: StoppedStore, rule: str, file: FileStatus, size: int) -> Reason:

@@ -9,13 +9,16 @@ import numpy as np
 
 from jobs.contract.commands import command, set_aside
 from jobs.preflight.configuration import configured_topics
-from jobs.preflight.files_and_space import empty_last_file
+from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from jobs.preflight.store_paths import misses_own_log
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.log_tail import LogTail
+from storeformat.queues.consume_queue import file_size_of
+from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
+from storeformat.store.layout import StoreLayout
 from storeformat.store.queue_ends import QueueEnd
 
 _VERIFY = "rebuild and publish before the start; verify names every message"
@@ -283,26 +286,26 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
     last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
-    files = [(queue.batch, file.size) for queue in store.queues.values() for file in queue.files]
-    sizes = {kind: mode([size for batch, size in files if batch == kind] or [0]) for kind in (False, True)}
+    kinds = {batch: [queue for queue in store.queues.values() if queue.batch == batch] for batch in (False, True)}
+    for batch, queues in kinds.items():
+        files = [file for queue in queues for file in queue.files]
+        setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
+        wrong = [file for queue in queues for file in _of_wrong_length(queue, size)]
+        yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
     for (topic, queue_id), queue in sorted(store.queues.items()):
         name = f"queue {queue_id} of {topic}"
-        size = _queue_file_size(store, batch=queue.batch) or sizes[queue.batch]
-        empty = queue.files[-1] if queue.files and not queue.files[-1].size else None
-        if empty is not None:
-            yield empty_last_file(store, "queue_files", empty, size)
-        wrong = [file for file in queue.files if file.size != size and file is not empty]
-        for file in (*queue.stray, *wrong):
+        _, size = _queue_file_size(store, [file.size for file in queue.files], batch=queue.batch)
+        if queue.files and not queue.files[-1].size:
+            yield empty_last_file(store, "queue_files", queue.files[-1], size)
+        for file in queue.stray:
             yield Reason(
                 "queue_files",
-                f"{file.path} is not a queue file"
-                if file in queue.stray
-                else f"{file.path} has the wrong length: the broker does not start",
-                found=file.size,
-                expected=f"{size} bytes, 20 digits as name",
-                cure=set_aside(f"{store.root}/..", [file.path]) + "; rebuild makes the queue again",
+                f"{file.path} is not a queue file",
+                found=file.name,
+                expected="20 digits",
+                cure=_made_again(store, file),
             )
-        if wrong:
+        if _of_wrong_length(queue, size):
             continue
         if queue.lost_units:
             yield Reason(
@@ -330,12 +333,22 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
             )
 
 
-def _queue_file_size(store: StoppedStore, *, batch: bool) -> int:
-    """Returns the length that broker.conf gives to queue files, 0 where it gives none."""
-    settings = store.conf
-    name, default = (
-        ("mapperFileSizeBatchConsumeQueue", 300_000 * 46) if batch else ("mappedFileSizeConsumeQueue", 300_000 * 20)
-    )
-    if not settings.from_file and name not in settings.given:
-        return 0
-    return settings.number(name, default) if batch else -(-settings.number(name, default) // 20) * 20
+def _made_again(store: StoppedStore, file: FileStatus) -> str:
+    return set_aside(f"{store.root}/..", [file.path]) + "; rebuild makes the queue again"
+
+
+def _of_wrong_length(queue: QueueEnd, size: int) -> list[FileStatus]:
+    """Returns the files of a queue that have not the right length, but for an empty last one."""
+    last = len(queue.files) - 1
+    return [file for place, file in enumerate(queue.files) if file.size != size and (file.size or place != last)]
+
+
+def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> tuple[str, int]:
+    """Returns the setting of the length of queue files, and that length; without a broker.conf it is that of most."""
+    conf, default = store.conf, StoreLayout()
+    name = "mapperFileSizeBatchConsumeQueue" if batch else "mappedFileSizeConsumeQueue"
+    if not conf.from_file and name not in conf.given:
+        return name, mode(sizes or [0])
+    if batch:
+        return name, conf.number(name, default.mapper_file_size_batch_consume_queue)
+    return name, file_size_of(conf.number(name, default.mapped_file_size_consume_queue))

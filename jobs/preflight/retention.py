@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jobs.contract.commands import command
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.log.segments import Segment
@@ -137,7 +138,7 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
         cure="free some space before the start"
         if part.forced
         else "raise fileReservedTime in broker.conf until the "
-        "groups have read them, or give the segments a new time: touch " + store.log.directories[0] + "/*",
+        f"groups have read them, or give the segments a new time: {command('touch', '--', store.log.directories[0])}/*",
         unsafe=bool(unread),
     )
 

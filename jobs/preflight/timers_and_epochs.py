@@ -57,7 +57,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
             f"{LOG}/ has a file of {wrong[0]} bytes: the broker does not start",
             found=wrong[0],
             expected=log_size,
-            cure="set mappedFileSizeTimerLog right, or move the file away with timercheck",
+            cure="rebuild --only timers, then publish; or set mappedFileSizeTimerLog right in broker.conf",
         )
     queue = store.queues.get((TIMER_TOPIC, 0))
     if beyond := list(_beyond_log(store, 0 if queue is None else queue.end)):
@@ -68,19 +68,19 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
         return
     has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
     queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)
+    if queued and not has_wheel and has_log and len(timers.log_sizes) <= _FILES_REVISED:
+        return  # the start makes a wheel of what these files have
     if queued and not (has_wheel and has_log):
         lost = " and ".join(name for name, there in ((WHEEL, has_wheel), (f"{LOG}/", has_log)) if not there)
-        healed = has_log and len(timers.log_sizes) <= _FILES_REVISED
         yield Reason(
             "timer_state_lost",
             f"{lost} lost, but timercheck says that {queued} messages of {TIMER_TOPIC} are queued in it: those of them "
-            + ("are found in the timer log" if healed else "that still wait are never delivered"),
+            "that still wait are never delivered",
             found=f"no {lost}",
             expected="wheel, log and timercheck of one time",
             cure="rebuild --only timers, then publish: what still waits is delivered once; or "
             + set_aside(f"{store.root}/..", [store.place("config", TIMER_CHECK)])
             + ": all are queued again, those delivered before a second time",
-            unsafe=not healed,
         )
     elif not queued:
         yield Reason(

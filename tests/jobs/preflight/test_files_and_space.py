@@ -59,7 +59,7 @@ def test_a_segment_of_another_length(store: StoreToStart) -> None:
         f"{store.segment(0)} has 4000 bytes: the broker does not start",
         4000,
         4096,
-        "set mappedFileSizeCommitLog right, or fetch the segment again: it was cut, or is being copied",
+        "fetch the file again: it was cut, or is being copied",
     )
 
 

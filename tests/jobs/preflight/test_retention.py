@@ -38,8 +38,8 @@ def deleted(store: StoreToStart, unread: str = "", *, unsafe: bool = True) -> Re
         f"1 of 2 segments, up to offset 4096, are deleted within 18 h: they are older than fileReservedTime{unread}",
         4096,
         0,
-        "raise fileReservedTime in broker.conf until the groups have read them, or give the segments a new time: touch "
-        f"{store.root}/commitlog/*",
+        "raise fileReservedTime in broker.conf until the groups have read them, or give the segments a new time: "
+        f"touch -- {store.root}/commitlog/*",
         unsafe,
     )
 
