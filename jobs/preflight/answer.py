@@ -47,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     rocksdb_queues.not_dispatched,
     offsets.committed_beyond_queue,
     offsets.delay_offsets_beyond_queue,
+    offsets.delay_offsets_behind,
     offsets.delay_levels_absent,
     retention.messages_deleted,
     timers_and_epochs.timer_state,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
-from storeformat.message import SCHEDULE_TOPIC
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 from storeformat.store.config.topic_config import MADE_BY_BROKER
 
@@ -100,10 +99,8 @@ def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
 
 
 def _is_missed(store: StoppedStore, name: str) -> bool:
-    """Whether a start without a file loses or repeats something; without delayed messages no level has to be known."""
-    if name == _DELAYS:
-        return any(topic == SCHEDULE_TOPIC for topic, _ in (*store.queues, *store.tail.keys))
-    return name not in _HARMLESS and bool(store.log.segments)
+    """Whether a start without a file loses or repeats something."""
+    return name not in (_DELAYS, *_HARMLESS) and bool(store.log.segments)  # for delays see ``delay_offsets_behind``
 
 
 def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:

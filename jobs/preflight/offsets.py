@@ -58,12 +58,13 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
     topics = {*(store.configs["topics.json"].value or {}), *(topic for topic, _ in messages)}
     known = known_groups(topics, store.configs["subscriptionGroup.json"].value or {}, *copies.values())
     groups = [group for group in known if group not in broadcasting]
+    held = sum(queue.end - queue.begin for queue in store.queues.values())
     if groups:
         shown = [name for name, offsets in copies.items() if offsets]
         yield Reason(
             "no_offsets",
             f"{config.name} has no offset, and {len(groups)} groups are known ({first_of(groups)}): they start over, "
-            "read messages again or skip those they have not read"
+            f"read up to {held:,} messages again or skip those they have not read"
             + (f"; {' and '.join(shown)} has offsets" if shown else "; a slave of 5.5.0 gets none from its master"),
             found=0,
             cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish",
@@ -171,6 +172,36 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
                 expected=f"at most {end}",
                 cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
                 unsafe=not corrected,
+            )
+
+
+def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
+    """Yields delay levels that stand before messages which were due when the log ended: what of them was delivered is
+    delivered again, of a level without an offset everything.
+
+    Mirrors ScheduleMessageService#start, which begins at 0 without an offset, and #persist, every ten seconds and at
+    the stop (4.9.8 to 5.5.1).
+    """
+    config = store.configs["delayOffset.json"]
+    if store.conf.queues_in_rocksdb or config.ends_the_start:
+        return
+    served = config.value or {}
+    for (topic, queue_id), queue in sorted(store.queues.items()):
+        level = queue_id + 1
+        if topic != SCHEDULE_TOPIC:
+            continue
+        due = min(_first_not_due(store, level), end_after_start(store, (topic, queue_id)))
+        again = due - max(served.get(level, 0), queue.begin)
+        if again > 0:
+            yield Reason(
+                "delay_offset_behind",
+                f"delay level {level} stands at {served.get(level, 'no offset')}, and {again} messages from there on "
+                "were due when the log ended: those that were delivered come a second time",
+                found=served.get(level, "no offset"),
+                expected=due,
+                cure=f"put a copy of {config.main.path} in place that is as new as the log; or nothing, if {again} "
+                "messages may come twice",
+                unsafe=level not in served,
             )
 
 

@@ -221,10 +221,11 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     beyond = [queue for queue in store.queues.values() if queue.end_offset > end and not queue.ends_in_pre_blank]
     if beyond:
         furthest = max(queue.end_offset for queue in beyond)
+        units = sum(max(queue.end - queue_ends.offset_at(queue, end), 1) for queue in beyond)
         yield Reason(
             "units_beyond_log",
-            f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts those "
-            f"{furthest - end} bytes off the queues",
+            f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts "
+            f"those of {units:,} messages off",
             found=furthest,
             expected=f"at most {end}",
             cure="nothing, if the log's tail is lost; else put the missing segment back first",

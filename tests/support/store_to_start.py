@@ -98,6 +98,7 @@ def configure(root: Path) -> None:
     retry topics."""
     config = root / "config"
     config.mkdir(exist_ok=True)
+    levels = {int(path.name) + 1: 0 for path in (root / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*")}
     names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}
     topics = {name: {"readQueueNums": 1 << 30, "writeQueueNums": 0} for name in sorted(names)}
     retried = {f"Any@{name.removeprefix('%RETRY%')}": {0: 0} for name in sorted(names) if name.startswith("%RETRY%")}
@@ -106,6 +107,7 @@ def configure(root: Path) -> None:
         ("consumerOffset.json", {"offsetTable": retried}),
         ("lmqConsumerOffset.json", {"offsetTable": retried, "lmqOffsetTable": {}}),  # of one with light queues
         ("subscriptionGroup.json", {"subscriptionGroupTable": {}}),
+        ("delayOffset.json", {"offsetTable": levels}),
     ):
         (config / name).write_text(as_fastjson(document), encoding="utf-8")
 

@@ -147,18 +147,23 @@ def test_without_messages_a_lost_file_is_a_note(store: StoreToStart) -> None:
     assert not store.only_reason("config_lost").unsafe
 
 
-@pytest.mark.parametrize("dispatched", [None, 40])
-def test_lost_delay_offsets_matter_where_something_was_delayed(
-    store: StoreToStart, tmp_path: Path, dispatched: int | None
-) -> None:
-    """In a queue, or in the log alone."""
-    store.config("delayOffset.json").write_bytes(b"{")
-    assert not store.only_reason("config_lost").unsafe
+@pytest.mark.parametrize("content", [None, "{", '{"offsetTable":{2:0}}', '{"offsetTable":{3:0}}'])
+def test_lost_delay_offsets_matter_where_something_was_due(tmp_path: Path, content: str | None) -> None:
+    """Absent, torn, without the level: it is delivered again; with an offset it may not have been yet."""
     log = healthy_store(tmp_path / "first").log
-    log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
-    delayed = finished(tmp_path / "delayed", log, dispatched=dispatched)
-    delayed.config("delayOffset.json").write_bytes(b"{")
-    assert delayed.only_reason("config_lost").unsafe
+    delayed = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
+    for later in (0, 5_000, 20_000):  # due after ten seconds: the last is not, when the log ends
+        log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=delayed, store_timestamp=log.clock + later)
+    store = finished(tmp_path / "store", log)
+    store.config("delayOffset.json").unlink()
+    if content is not None:
+        store.config("delayOffset.json").write_text(content)
+    reason = store.only_reason("delay_offset_behind")
+    found = 0 if content and "3" in content else "no offset"
+    assert (reason.found, reason.expected, reason.unsafe) == (found, 2, found == "no offset")
+    assert f"stands at {found}, and 2 messages from there on were due" in reason.what
+    store.write_config("delayOffset.json", {"offsetTable": {3: 2}})
+    assert store.answer().safe
 
 
 def test_topics_with_queues_and_no_configuration(store: StoreToStart) -> None:

@@ -55,7 +55,10 @@ def delayed(levels: dict[int, int], **conf: str) -> Damage:
             real = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
             log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=real,
                         store_timestamp=1_700_000_000_000 + seconds * 1000)  # fmt: skip
-        finished(rest, log).write_config("delayOffset.json", {"offsetTable": levels})
+        made = finished(rest, log)
+        made.write_config("delayOffset.json", {"offsetTable": {3: 2}})
+        shutil.copytree(rest, store.root.parent / "spare", dirs_exist_ok=True)
+        made.write_config("delayOffset.json", {"offsetTable": levels})
         shutil.rmtree(store.root)
         rest.rename(store.root)
         store.conf.update(conf)
@@ -139,9 +142,10 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         "committed_beyond_queue",
         lambda store: store.write_config("consumerOffset.json", {"offsetTable": {"Orders@readers": {0: 99, 1: 9}}}),
     ),
+    "a level unknown": ("delay_offset_behind", delayed({})),
     "a level ahead": ("delay_offset_ahead", delayed({3: 3})),
     "a level beyond": ("delay_offset_beyond_queue", of_release("4.8", delayed({3: 0, 4: 8}))),
-    "too few levels": ("delay_level_absent", delayed({3: 0}, messageDelayLevel="1s 5s")),
+    "too few levels": ("delay_level_absent", delayed({3: 2}, messageDelayLevel="1s 5s")),
     "levels": ("delay_level_absent", delayed({3: 0}, messageDelayLevel="1s 5")),
     "old": (
         "messages_deleted",

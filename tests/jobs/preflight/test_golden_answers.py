@@ -18,7 +18,7 @@ from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN
 
 pytestmark = pytest.mark.golden
 
-EXPECTED_NOTES = {"messages_deleted"}  # their files' times mean nothing
+EXPECTED_NOTES = {"messages_deleted", "delay_offset_behind"}  # their files' times mean nothing, no broker delivered
 NOTES_OF_SCENARIO = {"stale": {"torn_tail", "units_beyond_log"}, "recreate": {"messages_not_served"}}
 
 
@@ -63,7 +63,7 @@ def test_a_store_of_4_6_1_is_none_of_5_3(tmp_path: Path) -> None:
     settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
     answer = safe_to_start(str(root), settings)
     assert not answer.safe
-    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size"]
+    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size", "delay_offset_behind"]
 
 
 def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> None:

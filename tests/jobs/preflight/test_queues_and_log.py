@@ -215,8 +215,7 @@ def test_units_are_not_cut(store: StoreToStart, case: str) -> None:
     assert list(queues_and_log.units_beyond_log(shorter)) == [
         Reason(
             "units_beyond_log",
-            "the log ends at offset 6000, 4 queues have units up to 6744: the broker cuts those 744 bytes off the "
-            "queues",
+            "the log ends at offset 6000, 4 queues have units up to 6744: the broker cuts those of 4 messages off",
             6744,
             "at most 6000",
             "nothing, if the log's tail is lost; else put the missing segment back first",
@@ -239,12 +238,8 @@ def test_a_unit_ends_with_the_log_or_after_it(store: StoreToStart, end: int, que
     filler = QueueEnd("New", 0, (), end=20, end_offset=0x7FFFFFFF)
     shorter = replace(stopped, tail=replace(stopped.tail, end=end), queues={**stopped.queues, ("New", 0): filler})
     found = [reason.what.split(", ")[1] for reason in queues_and_log.units_beyond_log(shorter)]
-    assert (
-        found
-        == [f"{queues} queues have units up to 6744: the broker cuts those {6744 - end} bytes off the queues"][
-            : min(queues, 1)
-        ]
-    )
+    said = f"{queues} queues have units up to 6744: the broker cuts those of {queues} messages off"
+    assert found == [said][: min(queues, 1)]
 
 
 # -------------------------------------------------------------------------------------------------- the end of the log
