@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Literal, TypeVar, get_args
 
 from jobs.contract import option_values as read
-from jobs.contract.option_values import ARTEFACTS, JUDGED, ROCKSDB, Artefact, Given
+from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact, Given
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import locations
@@ -168,8 +168,7 @@ class RebuildOptions(LogOptions):
         tuple[Artefact, ...],
         Given(read.rebuilt_artefacts, "LIST"),
         "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json) and"
-        " timers (timerlog/, config/timercheck); or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
-        " `publish` does not take",
+        " timers (timerlog/, config/timercheck)",
     ] = ARTEFACTS
     queue_store: Annotated[
         QueueStoreKind | None,
@@ -268,7 +267,7 @@ def narrow_to_queues(options: Selecting) -> Selecting:
     """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
     by all topics. Raises UsageError where index or checkpoint were asked for.
     """
-    if not options.topics or options.only in (("consumequeue",), ROCKSDB):
+    if not options.topics or options.only == ("consumequeue",):
         return options
     if options.only in (ARTEFACTS, JUDGED):
         return replace(options, only=("consumequeue",))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TIMERS
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS
 from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
@@ -184,8 +184,6 @@ def read_manifest(directory: str) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
-    if manifest.artefacts == ROCKSDB:
-        raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
     if manifest.queue_store not in ("file", "rocksdb", "both"):
         raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(MADE):

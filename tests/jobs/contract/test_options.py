@@ -75,7 +75,6 @@ TOPICS = (TopicFilter("T"),)
         (TOPICS, ARTEFACTS, ("consumequeue",)),
         (TOPICS, JUDGED, ("consumequeue",)),
         (TOPICS, ("consumequeue",), ("consumequeue",)),
-        (TOPICS, ("rocksdb",), ("rocksdb",)),
     ],
 )
 def test_a_selection_of_topics_means_their_queues(

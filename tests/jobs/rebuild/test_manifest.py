@@ -240,7 +240,6 @@ def test_a_sound_manifest(tmp_path: Path) -> None:
         ({"files": [{**SOUND["files"][0], "data_size": 6}]}, "the manifest cannot be understood (PATH)", AGAIN),
         ({"files": [{**SOUND["files"][0], "data_size": -1}]}, "the manifest cannot be understood (PATH)", AGAIN),
         ({"settings": 5}, "the manifest cannot be understood (PATH)", AGAIN),
-        ({"artefacts": ["rocksdb"]}, "this is a table of RocksDB pairs, which no broker can read (PATH)", None),
         ({"queue_store": "tape"}, "the manifest names an unknown place of queues (PATH)", AGAIN),
         ({"broker_version": "3.2"}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
         ({"artefacts": ["index", "x"]}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
