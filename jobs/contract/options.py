@@ -19,7 +19,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import locations
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-QueueStoreKind = Literal["file", "rocksdb", "both"]
+QueueStoreKind = Literal["file", "rocksdb"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 

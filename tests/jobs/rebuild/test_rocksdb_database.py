@@ -25,7 +25,7 @@ from jobs.rebuild import build_store, rebuild, rocksdb_database
 from jobs.rebuild.manifest import read_manifest
 from jobs.spark.runner import LocalRunner
 from jobs.verify import verify
-from storeformat.errors import Refused, TotalsDisagree, UsageError
+from storeformat.errors import TotalsDisagree, UsageError
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import pairs_in
@@ -125,18 +125,6 @@ def test_its_tasks_run_under_spark(spark: Any, tmp_path: Path) -> None:
     assert (verified.exit_code, verified["counts"]) == (0, {})
 
 
-def test_both_are_the_files_and_the_database_side_by_side(tmp_path: Path) -> None:
-    (store,) = golden.stores("base-clean-5.5.0")
-    root = golden.unpack(store)
-    both = Path(made(root, tmp_path / "both", store.settings, "both").directory) / "consumequeue"
-    plain = Path(made(root, tmp_path / "file", store.settings, "file").directory) / "consumequeue"
-    assert {path.name for path in both.iterdir() if path.is_dir()} == {path.name for path in plain.iterdir()}
-    for path in filter(Path.is_file, plain.rglob("0*")):
-        assert (both / path.relative_to(plain)).read_bytes() == path.read_bytes()
-    only = Path(made(root, tmp_path / "only", store.settings).directory) / "consumequeue"
-    assert pairs_in(both) == pairs_in(only)
-
-
 def test_a_database_apart_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.5.0")
     options = options_for(golden.unpack(store), tmp_path / "work" / "output", store.settings)
@@ -185,18 +173,3 @@ def test_what_cannot_be_a_database_is_refused(words: list[str], message: str) ->
     assert isinstance(options, RebuildOptions)
     with pytest.raises(UsageError, match=message):
         rebuild._with_queue_store(options, opened)
-
-
-def test_batch_queues_are_not_kept_twice() -> None:
-    (store,) = golden.stores("batch-cq-5.5.0")
-    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
-    with pytest.raises(Refused, match="BatchCQ"):
-        with_queue_store(opened, "both")
-
-
-def test_light_queues_are_not_kept_twice() -> None:
-    (store,) = golden.stores("lmq-5.5.0")
-    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
-    with pytest.raises(Refused, match="light queues"):
-        with_queue_store(opened, "both")
-    assert with_queue_store(opened, "rocksdb").queues_in.in_rocksdb
