@@ -23,8 +23,6 @@ QueueStoreKind = Literal["file", "rocksdb"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 
-PLACEHOLDERS = ("{cluster}", "{broker}")
-"""What stands for parts of paths that differ between the brokers of a fleet."""
 NAMED_BY_LINES = ("store", "cluster", "broker")
 """Options that a file of stores may have in place of the command line."""
 
@@ -129,15 +127,8 @@ class FleetOptions(LogOptions):
         str | None,
         FILE,
         "the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
-        " missing). Or --store with {cluster} and {broker} in place of directory names: each directory that exists"
-        " is a broker; --cluster, --broker, --broker-conf, --commitlog and --replica may contain them, too. The"
-        " report has an entry for each broker; the exit code is the largest of theirs",
+        " missing). The report has an entry for each broker; the exit code is the largest of theirs",
     ] = None
-
-    @property
-    def names_several(self) -> bool:
-        """Whether ``jobs.cli.fleet`` has to find out which stores are meant."""
-        return self.stores is not None or any(name in self.store for name in PLACEHOLDERS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import pytest
 
 from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact
 from jobs.contract.options import (
-    InspectOptions,
     JobOptions,
     LoadOptions,
     PublishOptions,
@@ -48,20 +47,6 @@ def test_a_file_of_stores_stands_for_what_its_lines_name() -> None:
         from_arguments(LoadOptions, Namespace(table="t"))
     with pytest.raises(UsageError, match=r"required: --table$"):
         from_arguments(LoadOptions, Namespace(stores="f"))
-
-
-@pytest.mark.parametrize(
-    ("store", "stores", "several"),
-    [
-        ("/s", None, False),
-        ("/{cluster}/s", None, True),
-        ("/{broker}", None, True),
-        ("", "f", True),
-        ("/{x}", None, False),
-    ],
-)
-def test_when_several_stores_are_named(store: str, stores: str | None, several: bool) -> None:
-    assert InspectOptions(store=store, stores=stores).names_several is several
 
 
 TOPICS = (TopicFilter("T"),)
