@@ -174,7 +174,7 @@ def run_job(job: Job, options: job_options.JobOptions, execution: Execution) -> 
     """Returns the report of a job; where Spark is sure to be needed, its JVM comes up while the job is imported."""
     with session.shared_spark(execution, early=options.scans_log):
         run = importlib.import_module(job.module).run
-        if isinstance(options, job_options.FleetOptions) and options.names_several:
+        if isinstance(options, job_options.FleetOptions) and options.stores is not None:
             run = partial(importlib.import_module(FLEET).run, execution.job, run)
         given = (options, Reporter.for_options(options), *((execution,) if job.runs_tasks else ()))
         report: Report = run(*given)

@@ -56,7 +56,7 @@ def with_light_groups(store: OpenedStore) -> bool:
     """Returns whether a store's broker keeps committed offsets in the file that has those of light groups, too. One
     with a database of offsets takes in the other file, whatever ``enableLmq`` says.
     """
-    return store.layout.enable_lmq and queues_of(store).kind != "rocksdb"
+    return store.layout.enable_lmq and not queues_of(store).in_rocksdb
 
 
 def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[OffsetsCopy]:

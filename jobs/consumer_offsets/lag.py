@@ -25,7 +25,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
     if not locations.is_local(root):
         raise NotAStore("committed offsets can only be read from a local disk", path=root)
     found, database = read_offsets(root, enable_lmq=store.layout.enable_lmq), locations.join(root, DATABASE)
-    if holds_pairs(database) and (found.value is None or not store.queues_in.in_files):
+    if holds_pairs(database) and (found.value is None or store.queues_in.in_rocksdb):
         return offsets_in_database(database)
     if found.value is None:
         torn = FileState.TORN in (found.main.content, found.backup.content)
@@ -95,7 +95,7 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
         notes.append(f"{beyond} committed offsets are beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
         notes.append(f"{deleted} messages were deleted before their group had read them")
-    if holds_pairs(locations.join(root, DATABASE)) and store.queues_in.in_files:
+    if holds_pairs(locations.join(root, DATABASE)) and not store.queues_in.in_rocksdb:
         notes.append(f"{DATABASE}/ is a RocksDB database, which a broker of another storeType reads")
     return rows, notes
 
@@ -103,7 +103,7 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
 def _ranges(store: OpenedStore) -> dict[tuple[str, int], tuple[int, int]]:
     """Returns the first queue offset that the log holds and the next one, of every queue."""
     begin = store.segments[0].base
-    if not store.queues_in.in_files:
+    if store.queues_in.in_rocksdb:
         with rocksdb_queues_in(locations.join(store.root, store.queues_in.database)) as queues:
             return {
                 (topic.decode("utf-8", "replace"), queue_id): queues.range_of((topic, queue_id), begin)

@@ -234,7 +234,7 @@ def refuse_where_unread(store: OpenedStore, settings: BrokerConf) -> None:
             path=locations.join(store.root, CONFIG, "rdb"), found="configManagerVersion=v2",
             advice="mqadmin resetOffsetByTime sets groups when it runs",
         )  # fmt: skip
-    if kept.kind == "rocksdb" and not store.rules.takes_offsets_file:
+    if kept.in_rocksdb and not store.rules.takes_offsets_file:
         raise Refused(
             "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
             "is not made here",
@@ -257,7 +257,7 @@ def plan_offsets(
     unknown = [name for name in known_groups(topics, subscriptions) if name not in groups]
     plan = OffsetsPlan(
         tuple(chosen), tuple(copies), tuple(unknown), reading.last_timestamp,
-        into_database=queues_of(store).kind == "rocksdb", light_groups=with_light_groups(store),
+        into_database=queues_of(store).in_rocksdb, light_groups=with_light_groups(store),
     )  # fmt: skip
     if not chosen and not (copies and copies[0].content is FileState.SOUND):
         raise MissingInput(

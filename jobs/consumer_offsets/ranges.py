@@ -51,7 +51,7 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
     batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batches.runs.topic_codes)}
     batches |= store.batch_topics
     found = _in_the_log(reading)
-    if locations.is_local(store.root) and store.queues_in.in_files:
+    if locations.is_local(store.root) and not store.queues_in.in_rocksdb:
         for queue in queue_ends(store.root, but=found.keys()):
             if queue.batch or files_stay:
                 end = offset_at(queue, reading.end)

@@ -16,7 +16,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.setting_names import SETTING_NAMES, nearest_names
 
-Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers", "rocksdb"]
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
 """What a broker derives from its log, all of it."""
 CONSUMER_OFFSETS: Artefact = "consumer-offsets"
@@ -25,8 +25,6 @@ JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
 TIMERS: Artefact = "timers"
 MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
 """What ``rebuild`` can make for ``publish``."""
-ROCKSDB: tuple[Artefact, ...] = ("rocksdb",)
-"""What ``rebuild`` makes by itself alone: the pairs of RocksDB queues as a table."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +145,7 @@ def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact
 
 
 def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
-    """Returns the artefacts of a list, or the one that stands alone; raises ArgumentTypeError for it among others."""
-    if text.strip() == ROCKSDB[0]:
-        return ROCKSDB
-    if ROCKSDB[0] in {part.strip() for part in text.split(",")}:
-        raise argparse.ArgumentTypeError(f"{ROCKSDB[0]} is a table of its own and cannot be combined")
+    """``artefacts`` of those that ``rebuild`` can make."""
     return artefacts(text, MADE)
 
 

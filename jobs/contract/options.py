@@ -13,18 +13,16 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Literal, TypeVar, get_args
 
 from jobs.contract import option_values as read
-from jobs.contract.option_values import ARTEFACTS, JUDGED, ROCKSDB, Artefact, Given
+from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact, Given
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import locations
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
-QueueStoreKind = Literal["file", "rocksdb", "both"]
+QueueStoreKind = Literal["file", "rocksdb"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 
-PLACEHOLDERS = ("{cluster}", "{broker}")
-"""What stands for parts of paths that differ between the brokers of a fleet."""
 NAMED_BY_LINES = ("store", "cluster", "broker")
 """Options that a file of stores may have in place of the command line."""
 
@@ -129,15 +127,8 @@ class FleetOptions(LogOptions):
         str | None,
         FILE,
         "the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
-        " missing). Or --store with {cluster} and {broker} in place of directory names: each directory that exists"
-        " is a broker; --cluster, --broker, --broker-conf, --commitlog and --replica may contain them, too. The"
-        " report has an entry for each broker; the exit code is the largest of theirs",
+        " missing). The report has an entry for each broker; the exit code is the largest of theirs",
     ] = None
-
-    @property
-    def names_several(self) -> bool:
-        """Whether ``jobs.cli.fleet`` has to find out which stores are meant."""
-        return self.stores is not None or any(name in self.store for name in PLACEHOLDERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +159,7 @@ class RebuildOptions(LogOptions):
         tuple[Artefact, ...],
         Given(read.rebuilt_artefacts, "LIST"),
         "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json) and"
-        " timers (timerlog/, config/timercheck); or rocksdb: the pairs of RocksDB queues, as a Parquet table, which"
-        " `publish` does not take",
+        " timers (timerlog/, config/timercheck)",
     ] = ARTEFACTS
     queue_store: Annotated[
         QueueStoreKind | None,
@@ -268,7 +258,7 @@ def narrow_to_queues(options: Selecting) -> Selecting:
     """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
     by all topics. Raises UsageError where index or checkpoint were asked for.
     """
-    if not options.topics or options.only in (("consumequeue",), ROCKSDB):
+    if not options.topics or options.only == ("consumequeue",):
         return options
     if options.only in (ARTEFACTS, JUDGED):
         return replace(options, only=("consumequeue",))

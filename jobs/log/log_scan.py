@@ -149,7 +149,6 @@ class LogReading:
             "stale_ranges": [item.as_row() for item in self.stale],
             "unwritten_bytes": self.unwritten_bytes,
             "unfinished_record": None if self.unfinished is None else self.unfinished.as_row(),
-            "kernels": ", ".join(sorted({scan.kernels for scan in self.scans} - {""})),
             "ghosts": [{"offset": offset, "size": size} for offset, size in self.foreign_records[:1000]],
         }
 

@@ -11,7 +11,7 @@ from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.errors import DamagedLog, Refused, UsageError, WrongSettings
+from storeformat.errors import DamagedLog, UsageError, WrongSettings
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
@@ -173,27 +173,19 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     )  # fmt: skip
 
 
+_BESIDE = "the database beside the queue files is neither made nor checked; rebuild --queue-store rocksdb makes it"
+
+
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
     """Returns the store with where its queues are or will be kept: the ``kind`` that is asked for, else as settings
-    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library,
-    Refused for queues in both places with topics that cannot be.
+    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library.
     """
     kept = queue_store(store.root, store.queue_store, kind)
     if kept.in_rocksdb:
         rocksdb.require()
-    if kept.kind == "both" and store.batch_topics:
-        raise Refused(
-            "brokers that write queues to files and to RocksDB cannot have BatchCQ topics", path=store.root,
-            found=min(store.batch_topics), advice="--queue-store file or rocksdb",
-        )  # fmt: skip
-    if kept.kind == "both" and store.layout.enable_multi_dispatch:
-        raise Refused(
-            "light queues that are both in files and in RocksDB are neither rebuilt nor checked: if their offsets have "
-            "gaps, the two differ, and a broker starts one of them anew", path=store.root,
-            found="enableMultiDispatch=true", advice="--queue-store file or rocksdb",
-        )  # fmt: skip
-    topics = store.batch_topics if kept.in_files else frozenset()
-    return replace(store, queues_in=kept, batch_topics=topics)
+        return replace(store, queues_in=kept, batch_topics=frozenset())
+    beside = (f"{kept.shown}: {_BESIDE}",) if kept.written_twice else ()
+    return replace(store, queues_in=kept, notes=(*store.notes, *beside))
 
 
 MOST_SPLITS = 1_000_000

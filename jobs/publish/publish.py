@@ -32,7 +32,7 @@ from storeformat.store.layout import (
     apply_settings,
 )
 from storeformat.store.log_directories import commit_log_directories
-from storeformat.store.queue_places import DOUBLE_WRITE, SEPARATE, holds_pairs, rocksdb_queues
+from storeformat.store.queue_places import SEPARATE, holds_pairs, rocksdb_queues
 from storeformat.store.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
@@ -180,9 +180,7 @@ def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
         notes.append("these queues are a RocksDB database: broker.conf must say storeType=defaultRocksDB")
     if kind == "file" and shown:
         notes.append(f"these queues are files, but {shown}: broker.conf must say storeType=default")
-    if kind == "both" and manifest.settings.get(DOUBLE_WRITE, "").lower() != "true":
-        notes.append(f"these queues are files and a RocksDB database: broker.conf must say {DOUBLE_WRITE}=true")
-    if kind != "file" and any(name.startswith(f"{ROCKSDB_QUEUES}/") for name in manifest.files):
+    if kind == "rocksdb" and any(name.startswith(f"{ROCKSDB_QUEUES}/") for name in manifest.files):
         notes.append(f"the database goes to {ROCKSDB_QUEUES}/: broker.conf must say {SEPARATE}=true")
     if kind == "file" and durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")

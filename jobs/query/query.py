@@ -81,7 +81,7 @@ def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
     if options.scan:
         return OfflineStore(store)
     store = with_queue_store(store)
-    return OfflineStore(store) if store.queues_in.in_files else RocksDbStore(store)
+    return RocksDbStore(store) if store.queues_in.in_rocksdb else OfflineStore(store)
 
 
 def _where_else(options: QueryOptions) -> list[str]:

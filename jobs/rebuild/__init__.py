@@ -7,7 +7,6 @@
 ``staging``           the directories in which it works, and the claim on an object store
 ``manifest``          what was built, for ``publish``
 ``rocksdb_database``  the database of RocksDB queues: which units it holds, and its files
-``rocksdb_pairs``     ``--only rocksdb``: the pairs of RocksDB queues as a table
 ``timers``            which timer messages still wait, and the files that make the broker deliver each of them once
 ``log_repair``        ``--repair-log``: repaired copies of damaged segments
 ====================  =================================================================================================

@@ -92,7 +92,7 @@ def rebuild(
     queues = database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
         database = plan_database(reading)
-    if "consumequeue" in options.only and kept.in_files:
+    elif "consumequeue" in options.only:
         queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
     batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
     index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, ROCKSDB, TIMERS
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS
 from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
@@ -103,7 +103,7 @@ class Manifest:
     settings: Mapping[str, str]
     files: Mapping[str, Content]
     queue_store: str = "file"
-    """Where its queues are kept: ``file``, ``rocksdb`` or ``both``."""
+    """Where its queues are kept: ``file`` or ``rocksdb``."""
     queue_store_asked_for: bool = False
     """Whether that was said, and is not concluded from settings and store."""
     compact: bool = False
@@ -138,7 +138,7 @@ class Manifest:
             kinds = [kind for kind in QUEUE_KINDS if kind == CONSUME_QUEUE or self._fills(kind)]
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
         filled = [kind for kind in QUEUE_KINDS[1:] if self._fills(kind)]
-        if CONSUME_QUEUE in self.artefacts and self.queue_store != "file":
+        if CONSUME_QUEUE in self.artefacts and self.queue_store == "rocksdb":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
         offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS
         paths: dict[str, tuple[str, ...]] = {CONSUMER_OFFSETS: (offsets,), TIMERS: (LOG, WHEEL, CHECK)}
@@ -184,9 +184,7 @@ def read_manifest(directory: str) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
-    if manifest.artefacts == ROCKSDB:
-        raise Refused("this is a table of RocksDB pairs, which no broker can read", path=path)
-    if manifest.queue_store not in ("file", "rocksdb", "both"):
+    if manifest.queue_store not in ("file", "rocksdb"):
         raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(MADE):
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")

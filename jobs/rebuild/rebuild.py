@@ -1,9 +1,8 @@
 """``rebuild``: consume queues, index files and checkpoint from the commit log alone, byte for byte as the broker would
 write them.
 
-With ``--only rocksdb`` it is instead the pairs that a broker with RocksDB queues would hold, as a table; with
-``consumer-offsets`` in the list ``config/consumerOffset.json`` is made, too, from what is left of it and what the log
-shows.
+With ``consumer-offsets`` in ``--only``, ``config/consumerOffset.json`` is made, too, from what is left of it and what
+the log shows.
 
 All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
 checked. On an object store the manifest, written last, does what the rename does elsewhere.
@@ -16,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.consumer_offsets.plan import refuse_where_unread
-from jobs.contract.option_values import CONSUMER_OFFSETS, ROCKSDB
+from jobs.contract.option_values import CONSUMER_OFFSETS
 from jobs.contract.options import RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -26,7 +25,6 @@ from jobs.preflight.retention import retention_notes
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
-from jobs.rebuild.rocksdb_pairs import Exported, export
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
@@ -69,8 +67,7 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
         session.runner_for(execution, reporter, "rebuild", store.log_size) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"))
-        make = export if options.only == ROCKSDB else rebuild
-        built: Built | Exported = make(options, whole.store, staging, runner, made=None if renamed else output)
+        built = rebuild(options, whole.store, staging, runner, made=None if renamed else output)
         repaired: list[str] = []
         if not options.dry_run:
             with gone_on_failure(repaired_log) if repaired_log is not None else nullcontext():
@@ -139,10 +136,8 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     return target
 
 
-def _counted(built: Built | Exported) -> dict[str, Any]:
+def _counted(built: Built) -> dict[str, Any]:
     """Returns what was made, counted."""
-    if isinstance(built, Exported):
-        return {"queues": built.queues, "rocksdb_files": len(built.rows), "rocksdb_pairs": built.pairs}
     queues, batches, database = built.queues, built.batch_queues, built.database
     return {
         "queues": queues.queues if queues else database.queues if database else 0,
@@ -151,7 +146,6 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
         "consume_queue_ext_files": len(queues.ext_files) if queues else 0,
         "batch_consume_queue_files": len(batches.files) if batches else 0,
         "batch_consume_queue_units": batches.units if batches else 0,
-        "rocksdb_pairs": database.pairs if database else 0,
         "index_files": len(built.index.files) if built.index else 0,
         "index_entries": sum(built.index.entries) if built.index else 0,
         "topics_added": list(built.topics_added),
@@ -165,15 +159,13 @@ def _counted(built: Built | Exported) -> dict[str, Any]:
 def _report(
     options: RebuildOptions,
     whole: Restored,
-    built: Built | Exported,
+    built: Built,
     repaired: list[str],
     runner: TimedRunner,
     reporter: Reporter,
 ) -> Report:
-    reading, store = built.reading, whole.store
-    counted = _counted(built)
-    large = size_note(counted.get("disk_bytes", 0), reading.end - reading.begin)
-    offsets = built.offsets if isinstance(built, Built) else None
+    reading, store, offsets = built.reading, whole.store, built.offsets
+    large = size_note(built.planned_bytes, reading.end - reading.begin)
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
     return reporter.report(
         "rebuild",
@@ -182,7 +174,7 @@ def _report(
         **reading.facts(),
         **whole.facts(),
         stages=runner.stages,
-        **counted,
+        **_counted(built),
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,
         dry_run=options.dry_run,

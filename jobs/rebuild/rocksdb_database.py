@@ -30,7 +30,7 @@ from udfs.files.output_files import FileRow, FileRows, batch_of
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
     ComparePairs,
-    PlannedPairsFile,
+    PlannedTable,
     QueueEnds,
     QueuePart,
     UnitSlice,
@@ -148,11 +148,6 @@ class DatabasePlan:
         return sum(part.count for part in self.slices)
 
     @property
-    def pairs(self) -> int:
-        """All pairs: units, two ends a queue, and the checkpoint."""
-        return self.units + 2 * self.queues + 1
-
-    @property
     def planned_bytes(self) -> int:
         """What the database will take on a disk, at most."""
         names = sum(part.count * len(part.topic) for part in self.slices)
@@ -171,7 +166,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
     parts = enumerate(in_parts(plan.slices, _PAIRS_A_FILE))
-    jobs = [PlannedPairsFile(f"default-{number:06d}.sst", part) for number, part in parts]
+    jobs = [PlannedTable(f"default-{number:06d}.sst", part) for number, part in parts]
     written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
     ends, dispatched = ends_of_queues(reading, plan.slices)
     beside = locations.join(tables, "offset.sst")

@@ -120,7 +120,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     queues = _compare_all_queues(options, run)
     index = compare_index(run, growing=unclean) if "index" in options.only else None
     database = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else RocksDbCompared({})
-    compared.update({} if queues else database.compared)
+    compared.update(database.compared)
     unit_reach = max((those.reach for those, _ in queues), default=database.reach)
     entry_reach = index.reach if index else -1
     dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
@@ -139,7 +139,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
 
 def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple[QueuesCompared, Iterable[TopicQueue]]]:
     """Returns the comparison of each kind of queues, with the queues that keep only their last life."""
-    if "consumequeue" not in options.only or not run.store.queues_in.in_files:
+    if "consumequeue" not in options.only or run.store.queues_in.in_rocksdb:
         return []
     store, reading = run.store, run.reading
     plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)

@@ -46,7 +46,7 @@ from storeformat.store.queue_places import holds_pairs, queue_directories
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
 _BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"
 _TIMERS = "which timer messages wait is in no queue or index; --only timers makes a timer log of them"
-_ROCKSDB_QUEUES = "consume queues in RocksDB are not rebuilt here, only those in files; --queue-store both makes both"
+_ROCKSDB_QUEUES = "consume queues in RocksDB are not made here, only those in files; --queue-store rocksdb makes them"
 _DLEDGER = "this DLedger log was not read; records in it are in no queue and no index of this output"
 _CONFIGURED = "topics are configured in RocksDB, which is not read: --batch-topic says which are of type BatchCQ"
 _OTHER_LOG = "these segments were not read: the log was read from elsewhere"

@@ -32,7 +32,7 @@ SEPARATE = "useSeparateStorePathForRocksdbCQ"
 LOADED, LIGHT_IN_ROCKSDB = "combineCQLoadingCQTypes", "combineCQUseRocksdbForLmq"
 QUEUE_STORE_SETTINGS = (STORE_TYPE, DOUBLE_WRITE, SEPARATE, LOADED, LIGHT_IN_ROCKSDB)
 
-QueueStoreKind = Literal["file", "rocksdb", "both"]
+QueueStoreKind = Literal["file", "rocksdb"]
 _ROCKSDB_TYPE = "defaultrocksdb"
 _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
 
@@ -79,52 +79,50 @@ def holds_pairs(directory: str) -> bool:
 
 @dataclass(frozen=True)
 class QueueStore:
-    """Where queues are kept: in files, in RocksDB, or in both; ``database`` is the directory of the database below the
-    store's root, ``shown`` what shows it (None: nothing but the default).
+    """Where queues are kept; ``database`` is the directory of a database below the store's root, ``shown`` what shows
+    the kind (None: nothing but the default), ``written_twice`` whether the settings want a database beside the files.
     """
 
     kind: QueueStoreKind = "file"
     database: str = CONSUME_QUEUE
     shown: str | None = None
-
-    @property
-    def in_files(self) -> bool:
-        return self.kind != "rocksdb"
+    written_twice: bool = False
 
     @property
     def in_rocksdb(self) -> bool:
-        return self.kind != "file"
+        return self.kind == "rocksdb"
 
 
 def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | None = None) -> QueueStore:
-    """Returns where the broker of a store keeps its queues, or, for the ``kind`` that is asked for, where it would.
+    """Returns where the broker of a store keeps its queues, or, for the ``kind`` that is asked for, where it would. Of
+    queues that are written twice the files count.
 
     Raises WrongSettings for settings whose effect on a broker is not known.
     """
-    shown = rocksdb_queues(root, settings)
+    shown, twice = rocksdb_queues(root, settings), False
     if kind is None:
         kind = "rocksdb" if shown else "file"
         if not shown and _is_on(settings, DOUBLE_WRITE):
-            kind, shown = _loaded(settings), f"{DOUBLE_WRITE}=true"
-    if kind == "both" and _is_on(settings, LIGHT_IN_ROCKSDB):
+            shown, loaded = f"{DOUBLE_WRITE}=true", _loaded(settings)
+            twice = len(loaded) == 2
+            kind = "file" if "default" in loaded else "rocksdb"
+    if twice and _is_on(settings, LIGHT_IN_ROCKSDB):
         raise WrongSettings(
             f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone, which is neither rebuilt nor checked",
             path=root, advice="--only index,checkpoint does the rest",
         )  # fmt: skip
     apart = _is_on(settings, SEPARATE) or (SEPARATE not in settings and _lies_apart(root))
-    return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown)
+    return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown, twice)
 
 
 def _is_on(settings: Mapping[str, str], name: str) -> bool:
     return settings.get(name, "").lower() == "true"
 
 
-def _loaded(settings: Mapping[str, str]) -> QueueStoreKind:
-    """Returns what CombineConsumeQueueStore loads."""
-    types = {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & {"default", _ROCKSDB_TYPE}
-    if len(types) != 1:
-        return "both"
-    return "rocksdb" if _ROCKSDB_TYPE in types else "file"
+def _loaded(settings: Mapping[str, str]) -> set[str]:
+    """The store types that CombineConsumeQueueStore loads: without a valid one, both."""
+    known = {"default", _ROCKSDB_TYPE}
+    return {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & known or known
 
 
 def _lies_apart(root: str) -> bool:

@@ -67,7 +67,7 @@ class Profile:
     def lines(self) -> list[str]:
         """Returns the tables as text."""
         head = f"{self.report['bytes'] / 1e9:.1f} GB, {self.report['messages']:,} messages, "
-        found = [head + f"{self.report['index_entries']:,} index entries, {self.report['kernels']} kernels"]
+        found = [head + f"{self.report['index_entries']:,} index entries"]
         found += _table("whole process, seconds on the clock", self.process, sort=False)
         for stage, parts in self.stages.items():
             found += _table(f"{stage}, seconds of {self.cores} cores", parts, sort=True)

@@ -65,19 +65,17 @@ def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -
     assert files.tree_sizes(output) == {}
 
 
-def test_the_brokers_of_a_directory(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_brokers_of_a_cluster(snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them has no store; the other is judged."""
     monkeypatch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
     files.write_bytes(f"{snapshot.files}/snap/broker-b/readme", b"no store")
-    store = f"{snapshot.files}/snap/{{broker}}/store"
+    file = tmp_path / "stores.csv"
+    file.write_text("".join(f"{snapshot.files}/snap/{name}/store,,{name}\n" for name in ("broker-a", "broker-b")))
+    named = {"store": "", "stores": str(file), "settings": snapshot.settings}
     messages = snapshot.store.entry["counts"]["messages"]
-    verified = fleet.run(
-        "verify", verify.run, VerifyOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
-    )
+    verified = fleet.run("verify", verify.run, VerifyOptions(**named), Reporter(quiet=True))
     assert [(one["broker"], one["status"], one.get("messages")) for one in verified["brokers"]] == [
         ("broker-a", "ok", messages), ("broker-b", "error", None),
     ]  # fmt: skip
-    shown = fleet.run(
-        "inspect", inspection.run, InspectOptions(store=store, settings=snapshot.settings), Reporter(quiet=True)
-    )
+    shown = fleet.run("inspect", inspection.run, InspectOptions(**named), Reporter(quiet=True))
     assert [one["exit_code"] for one in shown["brokers"]] == [0, 66]

@@ -13,6 +13,7 @@ from support import golden
 from support.rebuilding import rebuild_here
 
 from storeformat.queues import rocksdb_pairs
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
 def with_database(name: str, directory: Path) -> tuple[Path, dict[str, Any]]:
@@ -25,6 +26,12 @@ def with_database(name: str, directory: Path) -> tuple[Path, dict[str, Any]]:
     shutil.rmtree(root / "consumequeue")
     shutil.move(Path(built.directory) / "consumequeue", root / "consumequeue")
     return root, settings
+
+
+def pairs_in(directory: Path) -> dict[str, dict[bytes, bytes]]:
+    """The pairs of a database, by family."""
+    with rocksdb_queues_in(str(directory)) as queues:
+        return {family: dict(queues.database.pairs(family)) for family in ("default", "offset")}
 
 
 class ChangedDatabase:

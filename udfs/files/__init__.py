@@ -2,7 +2,7 @@
 
 =================  ===================================================================================================
 ``build``          consume-queue and index files, and extended units
-``rocksdb_pairs``  the pairs of RocksDB queues, also as files that a database takes in; a database against them
+``rocksdb_pairs``  files of pairs that a database of RocksDB queues takes in; a database against the log
 ``verify``         files that are there against what the log says
 ``output_files``   how a file gets its place, and what a task says of each
 =================  ===================================================================================================

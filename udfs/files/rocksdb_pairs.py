@@ -1,5 +1,5 @@
-"""RocksDB queues: Parquet files of key/value pairs, and sorted files that a database takes in, made of the staged units
-and times of a scan; and a database compared with these. In a Spark task.
+"""RocksDB queues: sorted files that a database takes in, made of the staged units and times of a scan; and a database
+compared with these. In a Spark task.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import consume_queue, rocksdb_pairs
@@ -17,24 +15,8 @@ from storeformat.queues.rocksdb_check import Limits, Pairs, PairsComparison, com
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.storage import locations, outputs, rocksdb
 from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, RocksDbQueues, rocksdb_queues_in
-from udfs.files.output_files import FileRow, OutputDirectory, Totals, batch_of
 from udfs.log.staged_files import Readers
 from udfs.log.staged_runs import TIME
-
-SCHEMA = pa.schema(
-    [
-        ("family", pa.string()),
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("phy_offset", pa.int64()),
-        ("size", pa.int32()),
-        ("tags_code", pa.int64()),
-        ("store_timestamp", pa.int64()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -51,35 +33,11 @@ class UnitSlice:
 
 
 @dataclass(frozen=True)
-class PlannedPairsFile:
-    """One Parquet file to make, of units of the slices in their order."""
+class PlannedTable:
+    """One sorted file to make, of units of the slices in their order."""
 
     path: str
     slices: tuple[UnitSlice, ...]
-
-
-@dataclass(frozen=True)
-class WritePairs:
-    """Writes files of pairs."""
-
-    output: OutputDirectory
-
-    def __call__(self, planned: Iterator[PlannedPairsFile]) -> Iterator[pa.RecordBatch]:
-        with Readers() as readers:
-            for file in planned:
-                parts = [table for part in file.slices for table in _unit_pairs(part, readers)]
-                yield batch_of([self.write(file.path, pa.concat_tables(parts))])
-
-    def write(self, path: str, table: pa.Table) -> FileRow:
-        """Writes a table as one Parquet file and returns its row, counted in the bytes on storage."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", use_dictionary=["family", "topic", "queue_id"])
-        return self.output.make_of(path, [memoryview(sink.getvalue())], None, _tally, what="a file of RocksDB pairs")
-
-
-def _tally(stored: memoryview) -> Totals:
-    read_back = pq.read_table(pa.BufferReader(stored), columns=["phy_offset"])
-    return Totals(read_back.num_rows, sum_of_offsets(read_back.column(0).drop_null().to_numpy()))
 
 
 def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:
@@ -92,26 +50,6 @@ def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, S
         yield np.arange(first, first + count, dtype=np.int64), rocksdb_pairs.unit_values(units, times)
 
 
-def _unit_pairs(part: UnitSlice, readers: Readers) -> Iterator[pa.Table]:
-    for offsets, values in staged_values(part, readers):
-        keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
-        columns = {
-            "family": pa.repeat(rocksdb_pairs.DEFAULT_FAMILY, len(offsets)),
-            "topic": pa.repeat(part.topic, len(offsets)),
-            "queue_id": np.full(len(offsets), part.queue_id, np.int32),
-            "queue_offset": offsets,
-            "key": _rows_of_bytes(keys.tobytes(), keys.shape[1]),
-            "value": _rows_of_bytes(values.tobytes(), values.itemsize),
-            **{name: values[name].astype(values[name].dtype.newbyteorder("=")) for name in values.dtype.names or ()},
-        }
-        yield pa.table(columns, SCHEMA)
-
-
-def _rows_of_bytes(content: bytes, width: int) -> pa.Array:
-    fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(content) // width, [None, pa.py_buffer(content)])
-    return fixed.cast(pa.binary())
-
-
 @dataclass(frozen=True)
 class QueueEnds:
     """First and last unit of a queue: queue offset and commit-log offset of each."""
@@ -121,28 +59,11 @@ class QueueEnds:
     first: tuple[int, int]
     last: tuple[int, int]
 
-    def pairs(self) -> Iterator[tuple[bytes, bytes, tuple[int, int]]]:
-        """Yields key and value of both, and what they are made of."""
-        for name, end in ((rocksdb_pairs.MAX, self.last), (rocksdb_pairs.MIN, self.first)):
-            queue_offset, phy_offset = end
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Key and value of both."""
+        for name, (queue_offset, phy_offset) in ((rocksdb_pairs.MAX, self.last), (rocksdb_pairs.MIN, self.first)):
             key = rocksdb_pairs.end_key(self.topic.encode(), self.queue_id, name)
-            yield key, rocksdb_pairs.end_value(phy_offset, queue_offset), end
-
-
-def end_pairs(ends: Sequence[QueueEnds], dispatched: int) -> pa.Table:
-    """Returns the pairs of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
-    rows = [
-        _end_row(queue.topic, queue.queue_id, key, value) | {"queue_offset": queue_offset, "phy_offset": phy_offset}
-        for queue in ends
-        for key, value, (queue_offset, phy_offset) in queue.pairs()
-    ]
-    topic, value = rocksdb_pairs.CHECKPOINT_TOPIC.decode(), rocksdb_pairs.checkpoint_value(dispatched)
-    rows.append(_end_row(topic, 0, rocksdb_pairs.checkpoint_key(), value))
-    return pa.Table.from_pylist(rows, SCHEMA)
-
-
-def _end_row(topic: str, queue_id: int, key: bytes, value: bytes) -> dict[str, object]:
-    return {"family": rocksdb_pairs.OFFSET_FAMILY, "topic": topic, "queue_id": queue_id, "key": key, "value": value}
+            yield key, rocksdb_pairs.end_value(phy_offset, queue_offset)
 
 
 @dataclass(frozen=True)
@@ -159,7 +80,7 @@ class WriteTables:
 
     directory: str
 
-    def __call__(self, planned: Iterator[PlannedPairsFile]) -> Iterator[WrittenTable]:
+    def __call__(self, planned: Iterator[PlannedTable]) -> Iterator[WrittenTable]:
         with Readers() as readers:
             for file in planned:
                 path = locations.join(self.directory, file.path)
@@ -182,7 +103,7 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
 
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
     """Writes the sorted file of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
-    pairs = {key: value for queue in ends for key, value, _ in queue.pairs()}
+    pairs = {key: value for queue in ends for key, value in queue.pairs()}
     pairs[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(dispatched)
     rocksdb.write_sorted_file(path, rocksdb_pairs.FAMILIES[1], sorted(pairs.items()))
 

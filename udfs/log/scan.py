@@ -7,7 +7,6 @@ run. Memory is bounded by a block and what a writer of runs collects.
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect, WriteFailed
-from storeformat.kernels import PlainStop, Tally, active
+from storeformat.kernels import PlainStop, Tally
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.chain import ChainReport
 from storeformat.log.chain_walk import ChainWalk
@@ -137,8 +136,6 @@ class SplitScan:
     entries: Staged = NO_ENTRIES
     dispatched: Dispatched = Dispatched()
     times: StoreTimes = StoreTimes()
-    kernels: str = ""
-    """Which kernels read it, ``numba`` or ``numpy``; nothing where there was no record."""
 
     @property
     def runs(self) -> Runs:
@@ -353,7 +350,6 @@ class _Dispatch:
                 recent=tuple(self._tally[_RECENT].tolist()[-records:] if records else ()),
                 latest=sums[Tally.LATEST_TIME],
             ),
-            kernels=sys.intern(active().NAME),
         )
 
 

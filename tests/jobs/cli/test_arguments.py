@@ -101,7 +101,7 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--only": ("LIST", "index", "only", ("index",)),
     "--output": ("DIR", "out", "output", "out"),
     "--queue": ("Q", "7", "queue_id", 7),
-    "--queue-store": (None, "both", "queue_store", "both"),
+    "--queue-store": (None, "rocksdb", "queue_store", "rocksdb"),
     "--quiet": (None, "", "quiet", True),
     "--repair-from": ("N", "7", "repair_from", 7),
     "--repair-log": ("DIR2", "repaired", "repair_log", "repaired"),

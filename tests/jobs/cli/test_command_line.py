@@ -136,10 +136,7 @@ class TestParsing:
         table = ["--table", "T"] if job == "load" else []
         _, options = parse([job, "--stores", "F", *table], JOBS)
         assert isinstance(options, job_options.FleetOptions)
-        assert (options.store, options.stores, options.names_several) == ("", "F", True)
-        _, options = parse([job, *LEAST[job]], JOBS)
-        assert isinstance(options, job_options.FleetOptions)
-        assert not options.names_several
+        assert (options.store, options.stores) == ("", "F")
 
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:

@@ -68,6 +68,13 @@ def _in_this_process() -> Iterator[None]:
         yield
 
 
+def listed(snapshots: Path) -> str:
+    """A file that names the store in each directory."""
+    file = snapshots.parent / "stores.csv"
+    file.write_text("".join(f"{one}/store,,{one.name}\n" for one in sorted(snapshots.iterdir())))
+    return str(file)
+
+
 def of_each(report: Report, *names: str) -> dict[str, tuple[Any, ...]]:
     return {entry["broker"]: tuple(entry.get(name) for name in names) for entry in report["brokers"]}
 
@@ -83,8 +90,8 @@ def same(entry: dict[str, Any], alone: Report) -> bool:
 
 class TestLoad:
     def options(self, snapshots: Path, **more: Any) -> LoadOptions:
-        given = {"store": f"{snapshots}/{{broker}}/store", "table": str(snapshots.parent / "t"), "cluster": "c"}
-        return LoadOptions(**{**given, "broker": "{broker}", **more})
+        table = str(snapshots.parent / "t")
+        return LoadOptions(store="", stores=listed(snapshots), table=table, cluster="c", broker="", **more)
 
     def run(self, options: LoadOptions) -> Report:
         return fleet.run("load", load.run, options, Reporter(quiet=True))
@@ -120,11 +127,11 @@ class TestLoad:
 @pytest.mark.parametrize("job", [verify.run, inspection.run])
 def test_an_entry_is_the_report_of_a_job_alone(snapshots: Path, job: Callable[..., Report]) -> None:
     kind: type[Any] = VerifyOptions if job is verify.run else InspectOptions
-    options = kind(store=f"{snapshots}/{{broker}}/store", on_damage="salvage")
+    options = kind(store="", stores=listed(snapshots), on_damage="salvage")
     name = "verify" if kind is VerifyOptions else "inspect"
     report = fleet.run(name, job, options, Reporter(quiet=True))
     for entry in report["brokers"][:3]:
-        alone = job(replace(options, store=entry["store"]), Reporter(quiet=True))
+        alone = job(replace(options, store=entry["store"], stores=None), Reporter(quiet=True))
         assert same(entry, alone)
         assert entry["exit_code"] == alone.exit_code
     assert [entry["exit_code"] for entry in report["brokers"]][2:] == [1, 66]
@@ -134,7 +141,7 @@ def test_an_entry_is_the_report_of_a_job_alone(snapshots: Path, job: Callable[..
 class TestWhatIsSaid:
     @pytest.fixture
     def line(self, snapshots: Path) -> list[str]:
-        return ["verify", "--store", f"{snapshots}/{{broker}}/store", "--broker-version", "5.3"]
+        return ["verify", "--stores", listed(snapshots), "--broker-version", "5.3"]
 
     def test_a_line_each(self, line: list[str], capfd: pytest.CaptureFixture[str]) -> None:
         assert command_line.main(line) == 66
@@ -167,13 +174,6 @@ class TestWhatIsSaid:
         assert told["messages", "b", None] == 101
         assert told["differences", "a", "missing_file"] == TOPICS + 2
 
-    def test_a_list_of_stores(self, snapshots: Path, tmp_path: Path, line: list[str]) -> None:
-        stores = tmp_path / "stores.csv"
-        stores.write_text(f"{snapshots}/a/store,c,one\n{snapshots}/b/store,c,two\n")
-        report = tmp_path / "report.json"
-        assert command_line.main(["inspect", "--stores", str(stores), "--quiet", "--report", str(report)]) == 0
-        assert [entry["broker"] for entry in json.loads(report.read_text())["brokers"]] == ["one", "two"]
-
 
 def test_jobs_run_side_by_side(snapshots: Path) -> None:
     together = threading.Barrier(len(BROKERS), timeout=120)
@@ -185,7 +185,7 @@ def test_jobs_run_side_by_side(snapshots: Path) -> None:
         return reporter.report("verify")
 
     said = io.StringIO()
-    options = VerifyOptions(store=f"{snapshots}/{{broker}}")
+    options = VerifyOptions(store="", stores=listed(snapshots))
     report = fleet.run("verify", job, options, Reporter(stream=said))
     assert (report.exit_code, report["statuses"]) == (66, {"ok": 3, "error": 1})
     assert "missing: error: gone\n" in said.getvalue()
@@ -209,8 +209,8 @@ def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fleet, "wait", interrupted)
     said = io.StringIO()
     with pytest.raises(Interrupted):
-        fleet.run("verify", job, VerifyOptions(store=f"{snapshots}/{{broker}}"), Reporter(stream=said))
-    assert ended == [f"{snapshots}/a"]
+        fleet.run("verify", job, VerifyOptions(store="", stores=listed(snapshots)), Reporter(stream=said))
+    assert ended == [f"{snapshots}/a/store"]
     assert said.getvalue() == ""
 
 
@@ -288,14 +288,14 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     table = str(snapshots.parent / "t")
-    options = LoadOptions(store=f"{snapshots}/{{broker}}/store", table=table, cluster="c", broker="{broker}")
     shutil.rmtree(snapshots / "missing")
+    options = LoadOptions(store="", stores=listed(snapshots), table=table, cluster="c", broker="")
     report = fleet.run("load", load.run, replace(options, on_damage="salvage"), Reporter(quiet=True))
     assert report.exit_code == 1, report.to_text()
     found = dict(spark.read.format("delta").load(table).groupBy("broker").count().collect())
     assert found == {entry["broker"]: entry["rows"] for entry in report["brokers"]}
     assert (found["a"], found["b"]) == (100, 101)
-    verified = fleet.run("verify", verify.run, VerifyOptions(store=options.store), Reporter(quiet=True))
+    verified = fleet.run("verify", verify.run, VerifyOptions(store="", stores=options.stores), Reporter(quiet=True))
     assert of_each(verified, "exit_code", "messages")["b"] == (1, 101)
     assert session._shared is None
 

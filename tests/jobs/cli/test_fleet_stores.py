@@ -1,4 +1,4 @@
-"""Which stores a path with placeholders, or a file, means."""
+"""Which stores a file means."""
 
 from __future__ import annotations
 
@@ -9,73 +9,11 @@ import pytest
 
 from jobs.cli.fleet_stores import members_of
 from jobs.contract.options import InspectOptions, LoadOptions, VerifyOptions
-from storeformat.errors import MissingInput, UsageError
-from storeformat.storage import files
+from storeformat.errors import UsageError
 
 
 def load_options(**given: Any) -> LoadOptions:
-    return LoadOptions(**{"table": "/t", "cluster": "c", "broker": "{broker}", "store": "", **given})
-
-
-@pytest.fixture
-def snapshots(tmp_path: Path) -> Path:
-    """Returns the snapshots of two clusters; that of one broker has no store."""
-    for name in ("east/a/store", "east/b", "west/a/store", "west/lost+found", "west/.snapshot/store"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "east" / "notes.txt").touch()
-    return tmp_path
-
-
-def test_each_directory_in_place_of_a_placeholder_is_a_broker(snapshots: Path) -> None:
-    options = load_options(
-        store=f"{snapshots}/east/{{broker}}/store",
-        broker_conf="/etc/{broker}.conf",
-        commitlog=("/logs/{broker}",),
-        json=True,
-        metrics="m",
-        report_file="r",
-        settings=(("maxIndexNum", "7"),),
-    )
-    assert [member.options for member in members_of(options)] == [
-        load_options(
-            store=f"{snapshots}/east/{name}/store",
-            broker=name,
-            broker_conf=f"/etc/{name}.conf",
-            commitlog=(f"/logs/{name}",),
-            settings=(("maxIndexNum", "7"),),
-        )
-        for name in ("a", "b")
-    ]
-
-
-def test_two_placeholders(snapshots: Path) -> None:
-    found = members_of(VerifyOptions(store=f"{snapshots}/{{cluster}}/{{broker}}/store"))
-    assert [(member.cluster, member.broker, member.name) for member in found] == [
-        ("east", "a", "east/a"), ("east", "b", "east/b"), ("west", "a", "west/a"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("pattern", "made", "names"),
-    [
-        ("store-{broker}.d", ["store-a.d", "store-b.d", "other"], ["a", "b"]),
-        ("{broker}/data/{broker}", ["a/data/a", "a/data/b", "b/data"], ["a", "b"]),
-        ("{cluster}-{broker}", ["prod-broker-a", "prod"], ["prod/broker-a"]),
-        ("{broker}+{broker}", ["a+a", "a+b"], ["a"]),
-    ],
-)
-def test_a_placeholder_is_part_of_a_name_or_comes_twice(
-    tmp_path: Path, pattern: str, made: list[str], names: list[str]
-) -> None:
-    for name in made:
-        (tmp_path / name).mkdir(parents=True)
-    assert [member.name for member in members_of(InspectOptions(store=f"{tmp_path}/{pattern}"))] == names
-
-
-def test_a_relative_path(snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(snapshots / "east")
-    found = members_of(VerifyOptions(store="{broker}/store"))
-    assert [member.options.store for member in found] == ["./a/store", "./b/store"]
+    return LoadOptions(**{"table": "/t", "cluster": "c", "broker": "", "store": "", **given})
 
 
 def test_lines_of_a_file(tmp_path: Path) -> None:
@@ -84,17 +22,17 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
         "store, cluster, broker, broker.conf\n# the old ones\n\n/s/a, east, a, /etc/a.conf\n"
         '"/s/b, c",,b\ns3://bucket/x,west,a,\n'
     )
-    found = members_of(load_options(stores=str(file), cluster="c", broker="", broker_conf="/etc/{cluster}/{broker}"))
+    found = members_of(load_options(stores=str(file), cluster="c", broker_conf="/etc/b.conf", metrics="m"))
     rows = [
         (member.options.store, member.options.cluster, member.options.broker, member.options.broker_conf)
         for member in found
     ]
     assert rows == [
         ("/s/a", "east", "a", "/etc/a.conf"),
-        ("/s/b, c", "c", "b", "/etc/c/b"),
-        ("s3://bucket/x", "west", "a", "/etc/west/a"),
+        ("/s/b, c", "c", "b", "/etc/b.conf"),
+        ("s3://bucket/x", "west", "a", "/etc/b.conf"),
     ]
-    assert all(member.options.stores is None for member in found)
+    assert {(member.options.stores, member.options.metrics) for member in found} == {(None, None)}
 
 
 def test_stores_without_names_are_called_by_their_paths(tmp_path: Path) -> None:
@@ -104,43 +42,38 @@ def test_stores_without_names_are_called_by_their_paths(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-PLACES = "put {cluster} into --store, or give a line"
-
-
 @pytest.mark.parametrize(
     ("given", "text", "advice"),
     [
-        ({"broker": "x"}, "2 brokers of this name: c/x", "--broker '{broker}' takes the names of directories"),
+        ({"broker": "x"}, "2 brokers of this name: c/x", "name each broker in its line"),
         ({"repair_from": 0}, "--repair-from applies to one log: name one store", None),
         ({"until_offset": 0}, "--until-offset applies to one log: name one store", None),
-        ({"commitlog": ("/log",)}, "2 brokers would share /log", "put {broker} into it"),
-        ({"commitlog": ("/l/{broker}",), "replicas": ("/r",)}, "2 brokers would share /r", "put {broker} into it"),
-        ({"cluster": "{cluster}"}, "{cluster}: {cluster} has no value", PLACES),
-        ({"broker_conf": "/{cluster}/b.conf"}, None, None),
-        ({"cluster": "", "broker_conf": "/{cluster}/b.conf"}, "ROOT/east/a/store has no cluster",
-         "give it in its line, or as --cluster"),
-        ({"stores": "f"}, "--store and --stores: give one of them", None),
+        ({"store": "/s"}, "--store and --stores: give one of them", None),
     ],
-)  # fmt: skip
-def test_what_is_refused(snapshots: Path, given: dict[str, Any], text: str | None, advice: str | None) -> None:
-    options = load_options(store=f"{snapshots}/east/{{broker}}/store", **given)
-    if text is None:
-        assert [member.options.broker_conf for member in members_of(options)] == ["/c/b.conf"] * 2
-        return
+)
+def test_what_is_refused(tmp_path: Path, given: dict[str, Any], text: str, advice: str | None) -> None:
+    (tmp_path / "stores").write_text("/s/a\n/s/b\n")
     with pytest.raises(UsageError) as error:
-        members_of(options)
-    assert (str(error.value), error.value.advice) == (text.replace("ROOT", str(snapshots)), advice)
+        members_of(load_options(stores=str(tmp_path / "stores"), **given))
+    assert (str(error.value), error.value.advice) == (text, advice)
+
+
+@pytest.mark.parametrize("name", ["commitlog", "replicas"])
+def test_several_brokers_share_no_path(tmp_path: Path, name: str) -> None:
+    file, given = tmp_path / "stores", {name: ("/p",)}
+    file.write_text("/s/a\n")
+    (member,) = members_of(VerifyOptions(store="", stores=str(file), **given))
+    assert getattr(member.options, name) == ("/p",)
+    file.write_text("/s/a\n/s/b\n")
+    with pytest.raises(UsageError, match=r"^2 brokers would share /p$") as error:
+        members_of(VerifyOptions(store="", stores=str(file), **given))
+    assert error.value.advice == "name one store; where its log is, the broker.conf of a line can say, too"
 
 
 @pytest.mark.parametrize(("given", "option"), [({"from_offset": 0}, "--from"), ({"limit": 1}, "--limit")])
 def test_inspect_shows_records_of_one_log(given: dict[str, Any], option: str) -> None:
     with pytest.raises(UsageError, match=f"^{option} applies to one log: name one store$"):
-        members_of(InspectOptions(store="/{broker}", **given))
-
-
-def test_what_brokers_would_share_one_may_have(snapshots: Path) -> None:
-    (member,) = members_of(VerifyOptions(store=f"{snapshots}/west/{{broker}}", commitlog=("/l",), replicas=("/r",)))
-    assert (member.options.commitlog, member.options.replicas) == (("/l",), ("/r",))
+        members_of(InspectOptions(store="", stores="f", **given))
 
 
 COLUMNS = "store,cluster,broker,broker.conf"
@@ -156,8 +89,7 @@ COLUMNS = "store,cluster,broker,broker.conf"
         ("/a,c\n", "/a has no broker", "give it in its line, or as --broker"),
         ("/a,c,a\n/a,c,b\n", "2 lines with this store: /a", "name each store once"),
         ("/a,c,a\n/x/../a,c,b\n", "2 lines with this store: /a", "name each store once"),
-        ("/a,c,a\n/b,c,a\n/d,c,a\n", "3 brokers of this name: c/a",
-         "--broker '{broker}' takes the names of directories"),
+        ("/a,c,a\n/b,c,a\n/d,c,a\n", "3 brokers of this name: c/a", "name each broker in its line"),
     ],
 )  # fmt: skip
 def test_files_that_say_nothing(tmp_path: Path, content: str, text: str, advice: str) -> None:
@@ -184,34 +116,3 @@ def test_a_file_of_any_editor(tmp_path: Path) -> None:
     assert [(member.options.store, member.cluster, member.broker) for member in found] == [
         ("/s/\ufffd", "c", None), ("/s/b", None, None),
     ]  # fmt: skip
-
-
-def test_nothing_is_there(tmp_path: Path) -> None:
-    pattern = f"{tmp_path}/absent/{{broker}}"
-    with pytest.raises(MissingInput) as error:
-        members_of(VerifyOptions(store=pattern))
-    assert str(error.value) == f"no directory matches the placeholders ({pattern})"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "listed", "found"),
-    [
-        ("s3://b/snap/{broker}/store?region=x", "s3://b/snap?region=x", "s3://b/snap/b-0/store?region=x"),
-        ("s3://b/snap/b-{broker}?region=x", "s3://b/snap?region=x", "s3://b/snap/b-0?region=x"),
-        ("/b-{broker}", "/", "/b-0"),
-        ("b-{broker}", ".", "./b-0"),
-        ("snap/{broker}", "snap", "snap/b-0"),
-    ],
-)
-def test_the_directory_before_the_first_placeholder_is_listed(
-    pattern: str, listed: str, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def list_directory(path: str) -> list[files.Entry]:
-        asked.append(path)
-        return [files.Entry("b-0", f"{path}/b-0", -1, is_directory=True)]
-
-    monkeypatch.setattr(files, "list_directory", list_directory)
-    assert [member.options.store for member in members_of(VerifyOptions(store=pattern))] == [found]
-    assert asked == [listed]

@@ -58,7 +58,6 @@ def test_times(text: str) -> None:
         (ov.artefacts, " index ,consumequeue", ("consumequeue", "index")),
         (ov.artefacts, ",".join(reversed(JUDGED)), JUDGED),
         (ov.rebuilt_artefacts, ",".join(reversed(MADE)), MADE),
-        (ov.rebuilt_artefacts, " rocksdb ", ("rocksdb",)),
     ],
 )
 def test_values(read: Callable[[str], Any], text: str, value: object) -> None:
@@ -101,7 +100,6 @@ NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as
         (ov.topic_filter, "a\0", r"'a\x00' is not a topic; one queue is TOPIC:QUEUE"),
         (ov.artefacts, "index,b,a", "'a' is not one of consumequeue, index, checkpoint, consumer-offsets"),
         (ov.artefacts, "", "'' is not one of consumequeue, index, checkpoint, consumer-offsets"),
-        (ov.rebuilt_artefacts, "index, rocksdb", "rocksdb is a table of its own and cannot be combined"),
     ],
 )
 def test_what_is_wrong_is_said(read: Callable[[str], Any], text: str, what: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact
 from jobs.contract.options import (
-    InspectOptions,
     JobOptions,
     LoadOptions,
     PublishOptions,
@@ -50,20 +49,6 @@ def test_a_file_of_stores_stands_for_what_its_lines_name() -> None:
         from_arguments(LoadOptions, Namespace(stores="f"))
 
 
-@pytest.mark.parametrize(
-    ("store", "stores", "several"),
-    [
-        ("/s", None, False),
-        ("/{cluster}/s", None, True),
-        ("/{broker}", None, True),
-        ("", "f", True),
-        ("/{x}", None, False),
-    ],
-)
-def test_when_several_stores_are_named(store: str, stores: str | None, several: bool) -> None:
-    assert InspectOptions(store=store, stores=stores).names_several is several
-
-
 TOPICS = (TopicFilter("T"),)
 
 
@@ -75,7 +60,6 @@ TOPICS = (TopicFilter("T"),)
         (TOPICS, ARTEFACTS, ("consumequeue",)),
         (TOPICS, JUDGED, ("consumequeue",)),
         (TOPICS, ("consumequeue",), ("consumequeue",)),
-        (TOPICS, ("rocksdb",), ("rocksdb",)),
     ],
 )
 def test_a_selection_of_topics_means_their_queues(

@@ -12,12 +12,12 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.contract.options import LogOptions
+from jobs.contract.options import LogOptions, VerifyOptions
 from jobs.log import opening
 from jobs.log.opening import open_store, with_queue_store
 from jobs.spark.runner import LocalRunner
 from storeformat import message as m
-from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, WrongSettings
+from storeformat.errors import MissingInput, NotAStore, UsageError, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.store import store as store_module
@@ -145,7 +145,10 @@ def test_light_queues_need_their_properties_and_a_release(root: Path) -> None:
 def test_what_is_not_there_is_named(root: Path) -> None:
     with pytest.raises(MissingInput) as error:
         open_store(LogOptions(store=str(root / "absent")))
-    assert str(error.value) == f"there is no such store ({root / 'absent'})"
+    assert (str(error.value), error.value.advice) == (f"there is no such store ({root / 'absent'})", None)
+    with pytest.raises(MissingInput) as error:
+        open_store(VerifyOptions(store="/absent/{broker}/store"))
+    assert error.value.advice == "load, verify and inspect take several stores with --stores FILE"
 
 
 def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) -> None:
@@ -186,29 +189,15 @@ def test_notes_of_segments(root: Path) -> None:
     assert cut == f"{what}, the file was cut or is still being copied"
 
 
-LIGHT = (
-    "light queues that are both in files and in RocksDB are neither rebuilt nor checked: if their offsets have gaps,"
-    " the two differ, and a broker starts one of them anew"
-)
-
-
-@pytest.mark.parametrize(
-    ("settings", "topics", "text", "found"),
-    [
-        ((), ("C", "B"), "brokers that write queues to files and to RocksDB cannot have BatchCQ topics", "B"),
-        ((("enableMultiDispatch", "true"),), (), LIGHT, "enableMultiDispatch=true"),
-    ],
-)
-def test_what_two_kinds_of_queues_cannot_hold(
-    root: Path, settings: Any, topics: tuple[str, ...], text: str, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opening.rocksdb, "require", lambda: None)
-    store = open_store(LogOptions(store=str(root), settings=settings, batch_topics=topics, broker_version="5.5"))
-    with pytest.raises(Refused) as error:
-        with_queue_store(store, "both")
-    assert str(error.value) == f"{text}: found {found} ({root})"
-    assert error.value.advice == "--queue-store file or rocksdb"
-    assert with_queue_store(store, "file").queues_in.kind == "file"
+def test_of_queues_that_are_written_twice_the_files_count(root: Path) -> None:
+    options = LogOptions(store=str(root), settings=(("rocksdbCQDoubleWriteEnable", "true"),), batch_topics=("B",))
+    store = with_queue_store(open_store(options))
+    assert (store.queues_in.kind, store.batch_topics) == ("file", {"B"})
+    assert store.notes[-1] == (
+        "rocksdbCQDoubleWriteEnable=true: the database beside the queue files is neither made nor checked; rebuild"
+        " --queue-store rocksdb makes it"
+    )
+    assert with_queue_store(open_store(options), "file").notes == store.notes[:-1]
 
 
 def test_a_reading_ends_where_it_is_asked_to_or_where_a_live_broker_writes(

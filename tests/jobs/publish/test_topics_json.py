@@ -89,7 +89,7 @@ def test_topics_that_have_waiting_messages_only(tmp_path: Path) -> None:
     assert topics == {"Delayed": 6, "%RETRY%g": 1, "Timed": 3, "Sold": 2, "Ordinary": 1}
 
 
-@pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}, {"only": ("rocksdb",)}])
+@pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}])
 def test_all_queues_must_be_known(more: dict[str, Any], store: Path, tmp_path: Path) -> None:
     (source,) = golden.stores(STORE)
     with pytest.raises(UsageError, match="topics-json"):

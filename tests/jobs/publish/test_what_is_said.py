@@ -160,14 +160,6 @@ IN_ROCKSDB = "consumequeue/CURRENT is a RocksDB database"
             {"queue_store_asked_for": True},
             ["these queues are files, but SHOWN: broker.conf must say storeType=default"],
         ),
-        (
-            False,
-            {"queue_store": "both"},
-            [
-                "these queues are files and a RocksDB database: broker.conf must say rocksdbCQDoubleWriteEnable=true",
-            ],
-        ),
-        (False, {"queue_store": "both", "settings": {"rocksdbCQDoubleWriteEnable": "TRUE"}}, []),
     ],
 )
 def test_what_broker_conf_must_say(

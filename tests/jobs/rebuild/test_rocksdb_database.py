@@ -1,34 +1,39 @@
-"""The database of RocksDB queues: the same pairs as the table of ``--only rocksdb``, however its files are cut."""
+"""The database of RocksDB queues against a slow model of what a broker puts under which key."""
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from support import golden
+from support.broker_model import dispatch, read_segments
+from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.publishing import quiet
 from support.rebuilding import options_for, rules_of_release
+from support.store_builder import LogBuilder, Message
 
 from jobs.cli import command_line
 from jobs.contract.options import PublishOptions, RebuildOptions, VerifyOptions
 from jobs.log import opening
 from jobs.log.opening import with_queue_store
 from jobs.publish import publish
-from jobs.rebuild import build_store, rebuild, rocksdb_database, rocksdb_pairs
+from jobs.rebuild import build_store, rebuild, rocksdb_database
 from jobs.rebuild.manifest import read_manifest
 from jobs.spark.runner import LocalRunner
 from jobs.verify import verify
-from storeformat.errors import Refused, TotalsDisagree, UsageError
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.errors import TotalsDisagree, UsageError
 
 pytest.importorskip("rocksdict")
+from support.rocksdb_stores import pairs_in
+
 pytestmark = pytest.mark.golden
 
-STORES = ("base-clean-5.3.3", "base-clean-5.5.0", "recreate-5.1.4", "batch-cq-5.3.3", "lmq-5.5.0")
+UNIT, ENDS = struct.Struct(">qiqq"), struct.Struct(">qq")
+STORES = ("base-clean-5.3.3", "base-clean-5.5.0", "recreate-5.1.4", "retention-5.1.4", "batch-cq-5.3.3", "lmq-5.5.0")
 
 
 def made(root: Path, work: Path, settings: dict[str, Any], kind: str = "rocksdb", **more: Any) -> build_store.Built:
@@ -38,34 +43,73 @@ def made(root: Path, work: Path, settings: dict[str, Any], kind: str = "rocksdb"
     return build_store.rebuild(options, store, str(work), LocalRunner())
 
 
-def pairs_in(directory: Path) -> dict[tuple[str, bytes], bytes]:
-    with rocksdb_queues_in(str(directory)) as queues:
-        database = queues.database
-        return {(name, key): value for name in ("default", "offset") for key, value in database.pairs(name)}
+def key(topic: str, queue_id: int, queue_offset: int) -> bytes:
+    name = topic.encode()
+    return struct.pack(f">ib{len(name)}sbibq", len(name), 1, name, 1, queue_id, 1, queue_offset)
 
 
-def table(root: Path, work: Path, settings: dict[str, Any], **more: Any) -> dict[tuple[str, bytes], bytes]:
-    work.mkdir()
-    options = options_for(root, work / "output", settings, only=("rocksdb",), **more)
-    exported = rocksdb_pairs.export(options, opening.open_store(options), str(work), LocalRunner())
-    rows = pq.read_table(Path(exported.directory) / "rocksdb").to_pylist()
-    return {(row["family"], row["key"]): row["value"] for row in rows}
+def end_key(topic: str, end: bytes, queue_id: int) -> bytes:
+    name = topic.encode()
+    return struct.pack(f">ib{len(name)}sb3sbi", len(name), 1, name, 1, end, 1, queue_id)
 
 
+def modelled(root: Path, store: GoldenStore) -> dict[str, dict[bytes, bytes]]:
+    """A queue offset of 0 begins the queue anew, whose pairs went with the topic; else the last one put stays."""
+    queues: dict[tuple[str, int], dict[int, tuple[int, int, int, int]]] = {}
+    last: dict[tuple[str, int], tuple[int, int]] = {}
+    dispatched = 0
+    for request in dispatch(read_segments(root), BrokerSettings.of(store.version, store.settings)).requests:
+        if request.transaction_type not in (0x0, 0x8):
+            continue
+        queue, at = (request.topic, request.queue_id), request.consume_queue_offset
+        units = queues.setdefault(queue, {})
+        if at == 0:
+            units.clear()
+        units[at] = (request.commit_log_offset, request.msg_size, request.tags_code, request.store_timestamp)
+        last[queue] = (request.commit_log_offset, at)
+        dispatched = request.commit_log_offset + request.msg_size
+    ends = {end_key("CHECKPOINT_TOPIC", b"max", 0): struct.pack(">q", dispatched)}
+    for (topic, queue_id), units in queues.items():
+        first = min(units)
+        ends[end_key(topic, b"min", queue_id)] = ENDS.pack(units[first][0], first)
+        ends[end_key(topic, b"max", queue_id)] = ENDS.pack(*last[topic, queue_id])
+    pairs = {key(*queue, at): UNIT.pack(*unit) for queue, units in queues.items() for at, unit in units.items()}
+    return {"default": pairs, "offset": ends}
+
+
+@pytest.mark.parametrize("split_size", [1 << 10, 1 << 30])
 @pytest.mark.parametrize("store", golden.stores(lambda store: store.name in STORES), ids=str)
-def test_the_database_holds_the_pairs_of_the_table(
-    store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_database_is_the_models(
+    store: GoldenStore, split_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Light queues are not in the model: the test against a real store has them."""
     root, version = golden.unpack(store), rules_of_release(store.version)
     monkeypatch.setattr(rocksdb_database, "_PAIRS_A_FILE", 37)
     monkeypatch.setattr(rocksdb_database, "_PAIRS_A_TASK", 11)
-    built = made(root, tmp_path / "work", store.settings, broker_version=version)
+    built = made(root, tmp_path / "work", store.settings, broker_version=version, split_size=split_size)
     found = pairs_in(Path(built.directory) / "consumequeue")
-    assert found == table(root, tmp_path / "table", store.settings, broker_version=version)
-    assert built.database is not None
-    assert rebuild._counted(built)["rocksdb_pairs"] == built.database.pairs == len(found)
+    plain = {family: {k: v for k, v in pairs.items() if b"\1%LMQ%" not in k} for family, pairs in found.items()}
+    assert plain == modelled(root, store)
+    assert (plain != found) == store.name.startswith("lmq")
     assert read_manifest(built.directory).queue_store == "rocksdb"
     assert not (Path(built.directory) / "batchconsumequeue").exists()
+
+
+def test_a_topic_that_was_created_anew_in_what_is_lost_keeps_none_of_its_earlier_pairs(tmp_path: Path) -> None:
+    """As in the queues in files; only what follows the lost first message shows that a new life began."""
+    log = LogBuilder(4096)
+    for queue_offset in (*range(10), *range(5)):
+        log.message(Message("T", queue_offset=queue_offset, body=bytes(40)))
+        log.message(Message("U", body=bytes(40)))
+    log.write(tmp_path)
+    lost = log.records[20]
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(lost.offset)
+        file.write(b"\xa5" * lost.size)
+    built = made(tmp_path, tmp_path / "work", {}, on_damage="salvage")
+    units = pairs_in(Path(built.directory) / "consumequeue")["default"]
+    offsets = {name: UNIT.unpack(value)[0] for name, value in units.items() if name < key("U", 0, 0)}
+    assert offsets == {key("T", 0, number): log.records[20 + 2 * number].offset for number in range(1, 5)}
 
 
 @pytest.mark.spark
@@ -79,18 +123,6 @@ def test_its_tasks_run_under_spark(spark: Any, tmp_path: Path) -> None:
     assert publish.run(PublishOptions(store=str(root), rebuilt=str(tmp_path / "out")), quiet()).exit_code == 0
     verified = verify.run(VerifyOptions(store=str(root), settings=options.settings), quiet())
     assert (verified.exit_code, verified["counts"]) == (0, {})
-
-
-def test_both_are_the_files_and_the_database_side_by_side(tmp_path: Path) -> None:
-    (store,) = golden.stores("base-clean-5.5.0")
-    root = golden.unpack(store)
-    both = Path(made(root, tmp_path / "both", store.settings, "both").directory) / "consumequeue"
-    plain = Path(made(root, tmp_path / "file", store.settings, "file").directory) / "consumequeue"
-    assert {path.name for path in both.iterdir() if path.is_dir()} == {path.name for path in plain.iterdir()}
-    for path in filter(Path.is_file, plain.rglob("0*")):
-        assert (both / path.relative_to(plain)).read_bytes() == path.read_bytes()
-    only = Path(made(root, tmp_path / "only", store.settings).directory) / "consumequeue"
-    assert pairs_in(both) == pairs_in(only)
 
 
 def test_a_database_apart_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
@@ -109,8 +141,8 @@ def test_an_empty_log_has_a_database_with_its_checkpoint_alone(tmp_path: Path) -
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
     built = made(tmp_path, tmp_path / "work", {})
-    key = bytes.fromhex("00000010 01") + b"CHECKPOINT_TOPIC\x01max\x01" + bytes(4)
-    assert pairs_in(Path(built.directory) / "consumequeue") == {("offset", key): bytes(8)}
+    checkpoint = bytes.fromhex("00000010 01") + b"CHECKPOINT_TOPIC\x01max\x01" + bytes(4)
+    assert pairs_in(Path(built.directory) / "consumequeue") == {"default": {}, "offset": {checkpoint: bytes(8)}}
 
 
 def test_a_database_that_lacks_a_pair_is_never_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,18 +173,3 @@ def test_what_cannot_be_a_database_is_refused(words: list[str], message: str) ->
     assert isinstance(options, RebuildOptions)
     with pytest.raises(UsageError, match=message):
         rebuild._with_queue_store(options, opened)
-
-
-def test_batch_queues_are_not_kept_twice() -> None:
-    (store,) = golden.stores("batch-cq-5.5.0")
-    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
-    with pytest.raises(Refused, match="BatchCQ"):
-        with_queue_store(opened, "both")
-
-
-def test_light_queues_are_not_kept_twice() -> None:
-    (store,) = golden.stores("lmq-5.5.0")
-    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
-    with pytest.raises(Refused, match="light queues"):
-        with_queue_store(opened, "both")
-    assert with_queue_store(opened, "rocksdb").queues_in.in_rocksdb

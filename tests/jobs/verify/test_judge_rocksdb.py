@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from support import golden
-from support.rebuilding import rebuild_here
 from support.verifying import verify_here
 
 from storeformat.queues import rocksdb_pairs
@@ -40,17 +39,6 @@ def test_a_rebuilt_database_is_as_it_should_be(root: Path) -> None:
     assert verified.compared["queues"] == STORE.entry["counts"]["queues"]
     (root / "abort").touch()
     assert verify_here(root, SETTINGS).verdicts.counts == {}
-
-
-def test_files_beside_a_database_are_judged_too(root: Path, tmp_path: Path) -> None:
-    both = {**STORE.settings, "rocksdbCQDoubleWriteEnable": "true"}
-    built = rebuild_here(root, tmp_path, both)
-    shutil.rmtree(root / "consumequeue")
-    shutil.move(Path(built.directory) / "consumequeue", root / "consumequeue")
-    assert verify_here(root, both).verdicts.counts == {}
-    file = next(path for path in sorted((root / "consumequeue").rglob("0" * 20)))
-    file.write_bytes(bytes(8) + b"\1" + file.read_bytes()[9:])
-    assert verify_here(root, both).verdicts.counts
 
 
 def lose(database: ChangedDatabase) -> None:

@@ -80,23 +80,23 @@ SEPARATE = {"useSeparateStorePathForRocksdbCQ": "true"}
         ([], {"storeType": "defaultRocksDB", **SEPARATE}, "rocksdb", "consumequeue_rocksdb"),
         (["consumequeue_rocksdb/CURRENT"], {}, "rocksdb", "consumequeue_rocksdb"),
         (["consumequeue_rocksdb/CURRENT", "consumequeue/CURRENT"], {}, "rocksdb", "consumequeue"),
-        (["consumequeue_rocksdb/CURRENT"], {**DOUBLE}, "both", "consumequeue_rocksdb"),
+        (["consumequeue_rocksdb/CURRENT"], {**DOUBLE}, "file", "consumequeue_rocksdb"),
         ([], {**DOUBLE, "storeType": "defaultRocksDB"}, "rocksdb", "consumequeue"),
         ([], {**DOUBLE, "combineCQLoadingCQTypes": "default"}, "file", "consumequeue"),
         ([], {**DOUBLE, "combineCQLoadingCQTypes": " defaultrocksdb;"}, "rocksdb", "consumequeue"),
-        ([], {**DOUBLE, "combineCQLoadingCQTypes": "defaultRocksDB; default"}, "both", "consumequeue"),
+        ([], {**DOUBLE, "combineCQLoadingCQTypes": "defaultRocksDB; default"}, "file", "consumequeue"),
     ],
 )
 def test_where_queues_are(tmp_path: Path, paths: list[str], settings: dict[str, str], kind: str, database: str) -> None:
     found = queue_store(store_with(tmp_path, *paths), settings)
     assert (found.kind, found.database) == (kind, database)
-    assert (found.in_files, found.in_rocksdb) == (kind != "rocksdb", kind != "file")
+    assert found.in_rocksdb == (kind == "rocksdb")
 
 
 def test_another_kind_is_asked_for(tmp_path: Path) -> None:
     root = store_with(tmp_path, FILE)
-    assert queue_store(root, {}, "both") == QueueStore("both", "consumequeue")
-    assert queue_store(root, {"storeType": "defaultRocksDB"}, "file").in_files
+    assert queue_store(root, {}, "rocksdb") == QueueStore("rocksdb", "consumequeue")
+    assert queue_store(root, {"storeType": "defaultRocksDB"}, "file").kind == "file"
 
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
@@ -108,10 +108,13 @@ def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> No
         "with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone, which is neither rebuilt nor checked"
     )
     assert (error.path, error.advice) == (str(tmp_path), "--only index,checkpoint does the rest")
-    assert queue_store(str(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "yes"}).kind == "both"
+    assert queue_store(str(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "yes"}).written_twice
     assert queue_store(str(tmp_path), light, "rocksdb").kind == "rocksdb"
 
 
 def test_what_shows_that_queues_are_kept_twice(tmp_path: Path) -> None:
-    assert queue_store(store_with(tmp_path), DOUBLE).shown == "rocksdbCQDoubleWriteEnable=true"
+    shown = "rocksdbCQDoubleWriteEnable=true"
+    assert queue_store(store_with(tmp_path), DOUBLE) == QueueStore("file", shown=shown, written_twice=True)
+    one = {**DOUBLE, "combineCQLoadingCQTypes": "default"}
+    assert queue_store(str(tmp_path), one) == QueueStore("file", shown=shown)
     assert queue_store(str(tmp_path), {}).shown is None

@@ -1,4 +1,4 @@
-"""Parquet files of the pairs of RocksDB queues."""
+"""Sorted files of the pairs of RocksDB queues, and a database against the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from storeformat.queues import consume_queue
@@ -16,52 +15,16 @@ from storeformat.queues.rocksdb_pairs import FAMILIES
 from storeformat.storage import rocksdb
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 from udfs.files import rocksdb_pairs
-from udfs.files.output_files import FileRows, OutputDirectory
 from udfs.files.rocksdb_pairs import (
     ComparePairs,
-    PlannedPairsFile,
+    PlannedTable,
     QueueEnds,
     QueuePart,
     UnitSlice,
-    WritePairs,
     WriteTables,
     WrittenTable,
-    end_pairs,
     write_ends,
 )
-
-
-def test_a_unit_lies_under_its_queue_offset(tmp_path: Path) -> None:
-    units, times = tmp_path / "s.units", tmp_path / "s.times"
-    units.write_bytes(consume_queue.pack_units([500, 600, 700], [91, 92, 93], [7, -8, 9]).tobytes())
-    times.write_bytes(np.array([11, 12, 13], "<i8").tobytes())
-    file = PlannedPairsFile("rocksdb/0", (UnitSlice("T", 3, 40, str(units), str(times), 1, 2),))
-    write = WritePairs(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")))
-    (row,) = FileRows.of(write(iter([file])))
-    assert (row.path, row.count, row.offset_sum) == ("rocksdb/0", 2, 1300)
-    first, second = pq.read_table(tmp_path / "made" / "rocksdb" / "0").to_pylist()
-    assert first["key"] == bytes.fromhex("00000001 01 54 01 00000003 01 0000000000000028")
-    assert first["value"] == bytes.fromhex("0000000000000258 0000005c fffffffffffffff8 000000000000000c")
-    assert (second["queue_offset"], second["phy_offset"], second["tags_code"]) == (41, 700, 9)
-    assert row.content.size == row.content.data_size == (tmp_path / "made" / "rocksdb" / "0").stat().st_size
-
-
-def test_ends_of_queues_and_of_dispatch() -> None:
-    rows = end_pairs([QueueEnds("T", 3, first=(40, 600), last=(41, 700))], dispatched=793).to_pylist()
-    assert [row["key"] for row in rows] == [
-        bytes.fromhex("00000001 01 54 01") + b"max" + bytes.fromhex("01 00000003"),
-        bytes.fromhex("00000001 01 54 01") + b"min" + bytes.fromhex("01 00000003"),
-        bytes.fromhex("00000010 01") + b"CHECKPOINT_TOPIC" + b"\x01max\x01" + bytes(4),
-    ]
-    assert [row["value"].hex() for row in rows] == [f"{700:016x}{41:016x}", f"{600:016x}{40:016x}", f"{793:016x}"]
-    assert {row["family"] for row in rows} == {"offset"}
-    columns = ("topic", "queue_id", "queue_offset", "phy_offset", "size", "tags_code", "store_timestamp")
-    assert [tuple(row[name] for name in columns) for row in rows] == [
-        ("T", 3, 41, 700, None, None, None),
-        ("T", 3, 40, 600, None, None, None),
-        ("CHECKPOINT_TOPIC", 0, None, None, None, None, None),
-    ]
-
 
 UNITS = [(500, 91, 7, 11), (600, 92, -8, 12), (700, 93, 9, 13), (1 << 40, 94, 10, 14)]
 """Commit-log offset, size, tags code and store time of each."""
@@ -86,7 +49,7 @@ def part_of(staged: tuple[str, str], queue_offset: int, begin: int, count: int, 
 def database(staged: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Units of T:3 from 40 on, of one file; two to be read at a time."""
     monkeypatch.setattr(rocksdb_pairs, "PAIRS_AT_A_TIME", 2)
-    planned = PlannedPairsFile("0", (part_of(staged, 40, 0, 1), part_of(staged, 41, 1, 3)))
+    planned = PlannedTable("0", (part_of(staged, 40, 0, 1), part_of(staged, 41, 1, 3)))
     (tmp_path / "tables").mkdir()
     tables = list(WriteTables(str(tmp_path / "tables"))(iter([planned])))
     assert tables == [WrittenTable(str(tmp_path / "tables" / "0"), 4)]
