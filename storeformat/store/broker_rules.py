@@ -27,7 +27,7 @@ rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10
@@ -89,74 +89,59 @@ class BrokerRules:
     """Topics whose records never go to light queues (from 5.1.2)."""
 
 
-_UPTO_4_7_0 = BrokerRules("4.6", split_parser=True, count_every_put=True)
-_UPTO_4_9_0 = replace(_UPTO_4_7_0, version="4.8", count_every_put=False)
-_UPTO_4_9_8 = replace(_UPTO_4_9_0, version="4.9", split_parser=False, corrects_delay_offsets=True)
-_UPTO_5_1_0 = replace(
-    _UPTO_4_9_8,
-    version="5.0",
-    search_min_offset=True,
-    may_read_long_topics=True,
-    wants_dup_info=True,
-    deletes_at_once=True,
-    trusts_clean_stop=True,
-)
-_UPTO_5_1_4 = replace(
-    _UPTO_5_1_0,
-    version="5.1",
-    search_by_store_time=True,
-    reads_long_topics=True,
-    passes_over_directories=True,
-    no_light_topics=("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"),
-    no_light_prefixes=("%RETRY%",),
-)
-_UPTO_5_3 = replace(
-    _UPTO_5_1_4,
-    version="5.3",
-    wants_property_crc=True,
-    trims_settings=True,
-    deletes_empty_file=True,
-    dispatch_uncommitted=True,
-    starts_at_furthest_queue=True,
-    takes_offsets_file=True,
-    no_light_topics=("SCHEDULE_TOPIC_XXXX",),
-    no_light_prefixes=("%RETRY%", "rmq_sys_"),
-)
-_SINCE_5_4 = replace(
-    _UPTO_5_3,
-    version="5.5",
-    bounded_recovery=True,
-    index_tags=True,
-    checkpoint_queue_offset=True,
-    restores_databases=True,
-)
-_RULES = {
-    rules.version: rules
-    for rules in (_UPTO_4_7_0, _UPTO_4_9_0, _UPTO_4_9_8, _UPTO_5_1_0, _UPTO_5_1_4, _UPTO_5_3, _SINCE_5_4)
-}
-"""Oldest first, each as a change of the one before."""
-VERSIONS = tuple(_RULES)
-"""The names of ``--broker-version``. They are names, not numbers: nothing may order or compare them."""
-
-
-_SINCE = {
+Release = tuple[int, int, int]
+NEWEST: Release = (5, 5, 1)
+_FIRST: dict[str, Release] = {
     "4.6": (4, 0, 0), "4.8": (4, 7, 1), "4.9": (4, 9, 1), "5.0": (5, 0, 0), "5.1": (5, 1, 1), "5.3": (5, 2, 0),
     "5.5": (5, 4, 0),
 }  # fmt: skip
-"""The first release of each name."""
-_SINCE_WITHIN = {
+VERSIONS = tuple(_FIRST)
+"""Names that stand for several releases each. They are names, not numbers: nothing may order or compare them."""
+_UNTIL: dict[str, Release] = {"count_every_put": (4, 7, 1), "split_parser": (4, 9, 1)}
+_SINCE: dict[str, Release] = {
     "corrects_delay_offsets": (4, 9, 2),
+    "search_min_offset": (5, 0, 0),
+    "wants_dup_info": (5, 0, 0),
+    "deletes_at_once": (5, 0, 0),
+    "trusts_clean_stop": (5, 0, 0),
     "may_read_long_topics": (5, 1, 0),
     "reads_long_topics": (5, 1, 0),
     "passes_over_directories": (5, 1, 0),
+    "search_by_store_time": (5, 1, 1),
     "deletes_empty_file": (5, 1, 3),
+    "wants_property_crc": (5, 2, 0),
+    "trims_settings": (5, 2, 0),
+    "dispatch_uncommitted": (5, 2, 0),
     "starts_at_furthest_queue": (5, 3, 2),
     "takes_offsets_file": (5, 3, 2),
+    "bounded_recovery": (5, 4, 0),
+    "index_tags": (5, 4, 0),
+    "restores_databases": (5, 4, 0),
+    "checkpoint_queue_offset": (5, 4, 0),  # 5.4.0 has the field, and leaves it as it is
 }
-"""Rules that changed between the releases of one name, which has the worst of them: a release that is given exactly has
-its own.
+"""With which releases rules came. Where one came between the releases of a name, the name has it, unless its lack is
+what an operator has to know (``_OF_ALL``).
 """
-NEWEST = (5, 5, 1)
+_OF_ALL = {"reads_long_topics", "passes_over_directories", "deletes_empty_file"}
+_NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "5.1": (("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"), ("%RETRY%",)),
+    "5.3": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),
+    "5.5": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),
+}
+
+
+def _rules(name: str, release: Release | None = None) -> BrokerRules:
+    """Returns the rules of a release, or, without one, of all that a name stands for."""
+    later = [first for first in _FIRST.values() if first > _FIRST[name]]
+    came = {
+        field: since <= (release or _FIRST[name]) if release or field in _OF_ALL else not later or since < later[0]
+        for field, since in _SINCE.items()
+    }
+    went = {field: (release or _FIRST[name]) < until for field, until in _UNTIL.items()}
+    topics, prefixes = _NO_LIGHT.get(name, ((), ()))
+    return BrokerRules(name, **came, **went, no_light_topics=topics, no_light_prefixes=prefixes)
+
+
 _WRITTEN = re.compile(
     r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9]{1,2})(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
     re.IGNORECASE,
@@ -164,7 +149,7 @@ _WRITTEN = re.compile(
 _ANY = 1000
 
 
-def release_numbers(text: str) -> tuple[int, int, int]:
+def release_numbers(text: str) -> Release:
     """Returns the numbers of a release as people write it: ``5.1.4``, ``V5_1_4``, ``rocketmq-all-5.1.4``; the third is
     ``_ANY`` where there is none. Raises ValueError for what is no release of 4 or 5.
     """
@@ -180,19 +165,16 @@ def rules_of(release: str) -> BrokerRules:
     """Returns the rules of one of ``VERSIONS``, or of a release; raises ValueError as ``release_numbers``, and for one
     without its third number that does not tell its rules.
     """
-    if release in _RULES:
-        return _RULES[release]
+    if release in _FIRST:
+        return _rules(release)
     numbers = release_numbers(release)
     first, last = (
-        next(name for name, since in reversed(_SINCE.items()) if (*numbers[:2], patch) >= since)
+        next(name for name, since in reversed(_FIRST.items()) if (*numbers[:2], patch) >= since)
         for patch in (numbers[2] % _ANY, numbers[2])
     )
     if first != last:
         raise ValueError(f"releases of {release!r} have the rules of {first} or of {last}: give all three numbers")
-    if numbers[2] == _ANY:
-        return _RULES[last]
-    exact = {name: numbers >= since for name, since in _SINCE_WITHIN.items()}
-    return replace(_RULES[last], **exact)  # type: ignore[arg-type]
+    return _rules(last, None if numbers[2] == _ANY else numbers)
 
 
 @dataclass(frozen=True)

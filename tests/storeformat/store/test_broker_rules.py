@@ -6,7 +6,7 @@ import pytest
 from support import golden
 from support.rebuilding import rules_of_release
 
-from storeformat.store.broker_rules import _SINCE_WITHIN, DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
+from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
 
 _4_9 = {"corrects_delay_offsets"}
 _5_0 = _4_9 | {"search_min_offset", "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop"}
@@ -39,6 +39,10 @@ def test_flags_of_a_release(release: str, flags: set[str]) -> None:
     assert {name for name, value in vars(rules).items() if value is True} == flags
 
 
+_WITHIN = _4_9 | {"may_read_long_topics", "reads_long_topics", "passes_over_directories", "deletes_empty_file"}
+_WITHIN |= {"starts_at_furthest_queue", "takes_offsets_file"}
+
+
 @pytest.mark.parametrize(
     ("text", "version", "exact"),
     [
@@ -46,18 +50,18 @@ def test_flags_of_a_release(release: str, flags: set[str]) -> None:
         ("V4_9_8", "4.9", {"corrects_delay_offsets"}), ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets"}),
         ("5.1.0", "5.0", {"corrects_delay_offsets", "may_read_long_topics", "reads_long_topics",
                           "passes_over_directories"}),
-        ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", set(_SINCE_WITHIN)),
-        ("release-5.3.1", "5.3", set(_SINCE_WITHIN) - {"starts_at_furthest_queue", "takes_offsets_file"}),
-        ("5.6.0", "5.5", set(_SINCE_WITHIN)),
+        ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", set(_WITHIN)),
+        ("release-5.3.1", "5.3", set(_WITHIN) - {"starts_at_furthest_queue", "takes_offsets_file"}),
+        ("5.6.0", "5.5", set(_WITHIN)),
     ],
 )  # fmt: skip
 def test_a_release_as_people_write_it(text: str, version: str, exact: set[str] | None) -> None:
     rules = rules_of(text)
     assert rules.version == version
     if exact is None:
-        assert rules is rules_of(version)
+        assert rules == rules_of(version)
     else:
-        assert {name for name in _SINCE_WITHIN if getattr(rules, name)} == exact
+        assert {name for name in _WITHIN if getattr(rules, name)} == exact
 
 
 @pytest.mark.parametrize("text", ["", "5", "6.0.0", "3.2.6", "5.x", "4.7", "latest", "5.3.3.1"])
