@@ -83,7 +83,7 @@ def config_json_torn(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ``merge`` of RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager and RocksDBConsumerOffsetManager
     with #loadDataVersion, which looks at no ``.bak`` (5.3.2 to 5.5.0).
     """
-    if not store.conf.queues_in_rocksdb or store.conf.text("configManagerVersion", "") == "v2":
+    if not store.queues_in_rocksdb or store.conf.text("configManagerVersion", "") == "v2":
         return
     for name in _FILES.values():
         if name in store.configs and store.configs[name].main.content is FileState.TORN:

@@ -206,7 +206,7 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
     found = [*(["consume queues"] if has_database else []), *databases.configuration]
     in_json = any(store.configs[name].main.content is FileState.SOUND for name in _always_there(store))
     files_there = any(queue.end_offset >= 0 for queue in store.queues.values())
-    if store.conf.queues_in_rocksdb:
+    if store.queues_in_rocksdb:
         if store.log.segments and not has_database:
             yield _no_database(store)
         apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
@@ -226,14 +226,19 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
                 cure="verify compares the queues with the log, query lag shows committed offsets beside them",
                 unsafe=False,
             )
-    elif (has_database and not files_there) or (databases.configuration and not in_json):
+        return
+    known = store.rules.knows_rocksdb
+    why = "storeType says files" if known else "this release knows files alone"
+    if (has_database and not files_there) or (databases.configuration and not in_json):
         yield Reason(
             "store_type",
-            f"{', '.join(found)} are in RocksDB, but storeType says files: the broker would see none of it, and make "
+            f"{', '.join(found)} are in RocksDB, but {why}: the broker would see none of it, and make "
             "queues from the last ten segments at most (5.4.0 and later; 5.3.2 and 5.3.3 from all, before not at all)",
             found=store.conf.text("storeType", "default"),
             expected="defaultRocksDB",
-            cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
+            cure="set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first"
+            if known
+            else "start 5.2.0 or later; or, to change to files: rebuild --queue-store file, and publish",
         )
 
 

@@ -19,7 +19,7 @@ _JUDGED = frozenset(
 def looked_at(store: StoppedStore) -> list[str]:
     """Returns what the rules looked at."""
     conf, in_databases = store.conf, store.config_in_databases
-    queues = "how far the queues in RocksDB are" if conf.queues_in_rocksdb else f"{len(store.queues)} queues"
+    queues = "how far the queues in RocksDB are" if store.queues_in_rocksdb else f"{len(store.queues)} queues"
     return [
         f"the log from offset {store.tail.begin} to {store.tail.end}",
         queues,
@@ -37,7 +37,7 @@ def not_looked_at(store: StoppedStore) -> list[str]:
     settings = [name for name in conf.given if EFFECTS.get(name) in (KEPT, DELIVERED) and name not in _JUDGED]
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
-        *(["units of queues in RocksDB"] if conf.queues_in_rocksdb else []),
+        *(["units of queues in RocksDB"] if store.queues_in_rocksdb else []),
         *(["topics, groups and committed offsets in databases"] if store.config_in_databases else []),
         "entries of the index",
         "what consumers of POP hold",

@@ -148,7 +148,7 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
     then; and #correctDelayOffset (4.9.2 to 5.5.0), which sets an offset beyond the queue to its end; releases before
     let the level skip messages. Level n has queue n - 1.
     """
-    if store.conf.queues_in_rocksdb:
+    if store.queues_in_rocksdb:
         return
     corrected = store.rules.corrects_delay_offsets
     for level, offset in sorted((store.configs["delayOffset.json"].value or {}).items()):
@@ -183,7 +183,7 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
     the stop (4.9.8 to 5.5.1).
     """
     config = store.configs["delayOffset.json"]
-    if store.conf.queues_in_rocksdb or config.ends_the_start:
+    if store.queues_in_rocksdb or config.ends_the_start:
         return
     served = config.value or {}
     for (topic, queue_id), queue in sorted(store.queues.items()):
@@ -211,7 +211,7 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ScheduleMessageService#parseDelayLevel, which ends a start, and #start, which serves the levels of the
     setting alone (4.9.8 to 5.5.1).
     """
-    if store.conf.queues_in_rocksdb:
+    if store.queues_in_rocksdb:
         return
     setting = store.conf.text("messageDelayLevel", DEFAULT_DELAY_LEVELS)
     try:

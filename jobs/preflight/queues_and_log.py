@@ -61,7 +61,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
     looks back.
     """
     tail = store.tail
-    if store.conf.queues_in_rocksdb or not len(tail.offsets):
+    if store.queues_in_rocksdb or not len(tail.offsets):
         return
     if store.log.of_group:
         yield from _not_in_queues_of_group(store)
@@ -157,7 +157,7 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     queue for dispatched. Queues of batches are left to ``verify``.
     """
     tail = store.tail
-    if store.conf.queues_in_rocksdb or store.log.of_group:
+    if store.queues_in_rocksdb or store.log.of_group:
         return
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
     wrong = [_misplaced(tail, rows, queues[key]) for key, rows in tail.rows_of.items() if key in queues]
@@ -211,12 +211,7 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     that never reached the disk, or a copy that is shorter.
     """
     end = store.tail.end
-    if (
-        store.conf.queues_in_rocksdb
-        or store.log.of_group
-        or not store.log.segments
-        or store.tail.goes_on_at is not None
-    ):
+    if store.queues_in_rocksdb or store.log.of_group or not store.log.segments or store.tail.goes_on_at is not None:
         return
     beyond = [queue for queue in store.queues.values() if queue.end_offset > end and not queue.ends_in_pre_blank]
     if beyond:

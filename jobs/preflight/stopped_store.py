@@ -74,7 +74,7 @@ class StoppedStore(Store):
         """Whether topics, groups and offsets are in databases: with RocksDB queues (5.2.0), or with
         ``configManagerVersion=v2`` (5.3.2).
         """
-        return self.conf.queues_in_rocksdb or self.conf.text("configManagerVersion", "") == "v2"
+        return self.queues_in_rocksdb or self.conf.text("configManagerVersion", "") == "v2"
 
     @property
     def offsets_file(self) -> ConfigFile:
@@ -144,7 +144,7 @@ def _rocksdb(store: Store) -> RocksDb:
         tuple(name for name in _DATABASES if files.exists(store.place(CONFIG, name, rocksdb.CURRENT))),
     )
     apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
-    if not store.conf.queues_in_rocksdb or not (found.queues_apart if apart else found.queues):
+    if not store.queues_in_rocksdb or not (found.queues_apart if apart else found.queues):
         return found
     try:
         with rocksdb_queues_in(store.place(ROCKSDB_QUEUES if apart else CONSUME_QUEUE)) as queues:

@@ -58,6 +58,8 @@ class BrokerRules:
     """With ``forceVerifyPropCRC`` recovery takes no record without a property CRC (from 5.2.0)."""
     trims_settings: bool = False
     """Texts of broker.conf lose the blanks around them (from 5.2.0)."""
+    knows_rocksdb: bool = False
+    """With ``storeType=defaultRocksDB`` queues and configuration are in RocksDB (from 5.2.0)."""
     dispatch_uncommitted: bool = False
     """Recovery after a crash dispatches entries that a DLedger group has not committed (from 5.2.0)."""
     bounded_recovery: bool = False
@@ -111,6 +113,7 @@ _SINCE: dict[str, Release] = {
     "deletes_empty_file": (5, 1, 3),
     "wants_property_crc": (5, 2, 0),
     "trims_settings": (5, 2, 0),
+    "knows_rocksdb": (5, 2, 0),
     "dispatch_uncommitted": (5, 2, 0),
     "starts_at_furthest_queue": (5, 3, 2),
     "takes_offsets_file": (5, 3, 2),

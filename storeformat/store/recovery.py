@@ -91,7 +91,7 @@ def looks_from(
     5.3.2 and later  the segment in which the furthest queue ends (5.4.0 and later: the tenth-last at the earliest)
     ===============  ==========================================================================================
     """
-    if not segments or after_crash or conf.queues_in_rocksdb:
+    if not segments or after_crash or (rules.knows_rocksdb and conf.queues_in_rocksdb):
         return segments[0].base if segments else 0
     third_last = segments[max(len(segments) - 3, 0)].base
     if not rules.starts_at_furthest_queue:

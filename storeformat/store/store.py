@@ -47,6 +47,11 @@ class Store:
         return {name: read_config(self.root, name) for name in DECODERS if name != unread}
 
     @property
+    def queues_in_rocksdb(self) -> bool:
+        """Whether its broker keeps queues in RocksDB; one before 5.2.0 knows no such storeType."""
+        return self.rules.knows_rocksdb and self.conf.queues_in_rocksdb
+
+    @property
     def is_live(self) -> bool:
         """Whether a broker holds its lock."""
         return broker_lock.is_live(self.place(LOCK))

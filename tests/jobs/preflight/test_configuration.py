@@ -314,6 +314,18 @@ def test_the_path_of_the_database(
     assert tuple(configuration.store_type(store.stopped())) == ((reason,) if found else (NOT_JUDGED,))
 
 
+def test_a_release_before_rocksdb_sees_no_database(store: StoreToStart) -> None:
+    """A rollback: the setting is unknown to it, and queues in files are not there."""
+    store.conf["storeType"] = "defaultRocksDB"
+    shutil.rmtree(store.root / "consumequeue")
+    database(store, "consumequeue")
+    store.version = "5.1.4"
+    reason = store.only_reason("store_type")
+    assert (reason.unsafe, "this release knows files alone" in reason.what) == (True, True)
+    store.version = "5.2.0"
+    assert store.reasons("store_type") == []
+
+
 def test_a_store_without_messages_has_no_database_yet(store: StoreToStart) -> None:
     store.conf["storeType"] = "defaultRocksDB"
     for path in (store.root / "commitlog").iterdir():

@@ -193,7 +193,7 @@ def test_delay_offsets_are_set_back_since_4_9_2(store: StoreToStart, version: st
             unsafe=version == "4.8",
         ),
     )
-    store.conf["storeType"] = "defaultRocksDB"
+    store.conf["storeType"], store.version = "defaultRocksDB", "5.3"
     assert store.reasons("delay_offset_beyond_queue") == []
 
 

@@ -15,6 +15,7 @@ _5_3 = _5_1 | {
     "deletes_empty_file",
     "wants_property_crc",
     "trims_settings",
+    "knows_rocksdb",
     "dispatch_uncommitted",
     "starts_at_furthest_queue",
     "takes_offsets_file",
