@@ -30,6 +30,11 @@ def _always_there(store: StoppedStore) -> tuple[str, ...]:
     return _TOPICS, store.offsets_file.name, _GROUPS
 
 
+def config_is_absent(store: StoppedStore) -> bool:
+    """Whether nothing is there of what every broker writes: no reason has to be given for other files then."""
+    return not store.config_in_databases and all(store.configs[name].is_absent for name in _always_there(store))
+
+
 def config_files(store: StoppedStore) -> Iterator[Reason]:
     """Yields files of ``config/`` that a broker does not take as they are: it reads ``.bak``, nothing, or does not
     start.
@@ -39,7 +44,7 @@ def config_files(store: StoppedStore) -> Iterator[Reason]:
     """
     in_databases = _always_there(store) if store.config_in_databases else ()
     lost = [name for name in _always_there(store) if store.configs[name].is_absent and name not in in_databases]
-    if len(lost) == len(_always_there(store)):
+    if config_is_absent(store):
         if store.log.segments:
             yield Reason(
                 "config_absent",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from jobs.preflight.configuration import config_is_absent
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import WrongSettings
@@ -183,25 +184,29 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
     the stop (4.9.8 to 5.5.1).
     """
     config = store.configs["delayOffset.json"]
-    if store.queues_in_rocksdb or config.ends_the_start:
+    if store.queues_in_rocksdb or config.ends_the_start or config_is_absent(store):
         return
     served = config.value or {}
+    again: dict[bool, dict[int, int]] = {True: {}, False: {}}
     for (topic, queue_id), queue in sorted(store.queues.items()):
         level = queue_id + 1
-        if topic != SCHEDULE_TOPIC:
-            continue
-        due = min(_first_not_due(store, level), end_after_start(store, (topic, queue_id)))
-        again = due - max(served.get(level, 0), queue.begin)
-        if again > 0:
+        if topic == SCHEDULE_TOPIC:
+            due = min(_first_not_due(store, level), end_after_start(store, (topic, queue_id)))
+            if (count := due - max(served.get(level, 0), queue.begin)) > 0:
+                again[level in served][level] = count
+    for known, counts in again.items():
+        if counts:
+            count = sum(counts.values())
             yield Reason(
                 "delay_offset_behind",
-                f"delay level {level} stands at {served.get(level, 'no offset')}, and {again} messages from there on "
-                "were due when the log ended: those that were delivered come a second time",
-                found=served.get(level, "no offset"),
-                expected=due,
-                cure=f"put a copy of {config.main.path} in place that is as new as the log; or nothing, if {again} "
+                f"{config.name} has {'an earlier' if known else 'no'} offset of delay levels {list(counts)}, and "
+                f"{count} messages from there on were due when the log ended: those that were delivered come a second "
+                "time",
+                found=counts,
+                expected="no message that was due",
+                cure=f"put a copy of {config.main.path} in place that is as new as the log; or nothing, if {count} "
                 "messages may come twice",
-                unsafe=level not in served,
+                unsafe=not known,
             )
 
 

@@ -11,6 +11,7 @@ from storeformat.storage import broker_lock, files, locations
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import (
     DEFAULT,
+    DIFFERS,
     NEWEST,
     NOTHING_SHOWN,
     BrokerRules,
@@ -80,5 +81,6 @@ def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store
 def _given(version: str, rules: BrokerRules) -> str:
     if version == rules.version:
         return "as given by --broker-version"
-    unknown = ", which this program does not know" if release_numbers(version) > NEWEST else ""
-    return f"as given by --broker-version {version}{unknown}"
+    numbers = release_numbers(version)
+    more = ", which this program does not know" if numbers > NEWEST else DIFFERS.get(numbers, "")
+    return f"as given by --broker-version {version}{more}"

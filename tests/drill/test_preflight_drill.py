@@ -304,10 +304,14 @@ class TestAnswers:
                 {"delay_offset_beyond_queue"},
             ),
             ("cured", set(), {"timer_state_lost"}),
-            ("forgotten", {"config_lost", "timer_state_lost"}, {"topics_not_configured"}),
+            (
+                "forgotten",
+                {"config_lost", "delay_offset_behind", "timer_state_lost"},
+                {"config_lost", "topics_not_configured"},
+            ),
             ("noted", set(), {"config_backup", "config_lost", "timer_state_lost", "torn_tail"}),
             ("bare", {"config_absent"}, {"timer_state_lost"}),
-            ("rebuilt", {"config_lost"}, {"timer_state_lost"}),
+            ("rebuilt", {"config_lost", "delay_offset_behind"}, {"timer_state_lost"}),
         ],
     )
     def test_every_loss_is_named(self, story: Story, name: str, unsafe: set[str], notes: set[str]) -> None:

@@ -151,10 +151,12 @@ def config_of(root: Path, offset: int) -> Path:
     table: dict[str, dict[int, int]] = {}
     for topic, queue_id in queues:
         table.setdefault(f"{topic}@readers", {})[queue_id] = offset
+    levels = {queue_id + 1: 0 for topic, queue_id in queues if topic == "SCHEDULE_TOPIC_XXXX"}
     documents = {
         "topics.json": {"topicConfigTable": entries},
         "consumerOffset.json": {"offsetTable": table},
         "subscriptionGroup.json": {"subscriptionGroupTable": {"readers": {}}},
+        "delayOffset.json": {"offsetTable": levels},
     }
     for name, document in documents.items():
         (config / name).write_text(as_fastjson(document), encoding="utf-8")

@@ -133,6 +133,9 @@ def test_light_queues_need_their_properties_and_a_release(root: Path) -> None:
     assert (str(error.value), error.value.advice) == (f"{what} ({root})", "give --broker-version 4.9, 5.1, 5.3 or 5.5")
     store = open_store(LogOptions(store=str(root), settings=settings, broker_version="5.3"))
     assert store.release_reason == "as given by --broker-version"
+    for version, said in (("5.3.3", ""), ("5.5.1", "; beside these rules"), ("5.9.0", ", which this program")):
+        given = open_store(LogOptions(store=str(root), broker_version=version)).release_reason
+        assert given.startswith(f"as given by --broker-version {version}{said}")
     light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
     assert store.decode_rules((b"more",)).properties == (*DISPATCH_PROPERTIES, *light, b"more")
     assert store.dispatch_rules().multi_dispatch == MultiDispatchRules(
