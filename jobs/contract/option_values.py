@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.broker_rules import rules_of
-from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+from storeformat.store.setting_names import EFFECTS, nearest_names
 
 Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
@@ -109,7 +109,7 @@ def setting(text: str) -> tuple[str, str]:
     name, equals, value = (side.strip() for side in text.partition("="))
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
-    if name not in SETTING_NAMES:
+    if name not in EFFECTS:
         near = " or ".join(nearest_names(name))
         raise argparse.ArgumentTypeError(f"brokers know no setting {name!r}" + (f"; is it {near}?" if near else ""))
     return name, value

@@ -134,7 +134,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
-        f"--set {name}: the files of a store do not depend on it" for name, _ in options.settings if name not in EFFECTS
+        f"--set {name}: the files of a store do not depend on it" for name, _ in options.settings if not EFFECTS[name]
     ]
     notes += [
         f"{path} is empty and is ignored: the broker died while it created the file, or its content is lost"

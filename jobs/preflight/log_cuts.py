@@ -36,7 +36,7 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
             found=text,
             expected=text.strip(),
             cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
-            unsafe=name in EFFECTS,
+            unsafe=bool(EFFECTS.get(name)),
         )
     for name in _PATHS:
         text = store.conf.given.get(name, "")

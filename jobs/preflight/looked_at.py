@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.preflight.stopped_store import StoppedStore
-from storeformat.store.setting_names import DELIVERED, EFFECTS, KEPT
+from storeformat.store.setting_names import EFFECTS
 
 _JUDGED = frozenset(
     """
@@ -13,7 +13,7 @@ _JUDGED = frozenset(
     storePathRootDir timerStopEnqueue timerWheelEnable useSingleRocksDBForAllConfigs
     """.split()  # noqa: SIM905  (a line a name would be 20)
 )
-"""Settings of ``KEPT`` and ``DELIVERED`` that a rule follows."""
+"""Settings with the effects ``kept`` and ``delivered`` that a rule follows."""
 
 
 def looked_at(store: StoppedStore) -> list[str]:
@@ -34,7 +34,7 @@ def looked_at(store: StoppedStore) -> list[str]:
 def not_looked_at(store: StoppedStore) -> list[str]:
     """Returns what no rule looked at, and may matter."""
     conf, tail = store.conf, store.tail
-    settings = [name for name in conf.given if EFFECTS.get(name) in (KEPT, DELIVERED) and name not in _JUDGED]
+    settings = [name for name in conf.given if EFFECTS.get(name) in ("kept", "delivered") and name not in _JUDGED]
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
         *(["units of queues in RocksDB"] if store.queues_in_rocksdb else []),

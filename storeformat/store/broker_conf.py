@@ -19,7 +19,7 @@ from storeformat.javacompat import parse_long
 from storeformat.javaproperties import parse_properties
 from storeformat.storage import files
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
-from storeformat.store.setting_names import SETTING_NAMES, nearest_names
+from storeformat.store.setting_names import EFFECTS, nearest_names
 
 LARGEST = 1 << 20
 """Bytes of a broker.conf at most."""
@@ -89,7 +89,7 @@ def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ())
     absurd length, and for a name on the command line that no broker knows.
     """
     for name, _ in settings:
-        if name not in SETTING_NAMES:
+        if name not in EFFECTS:
             raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
     if path is None:
         return BrokerConf(dict(settings), from_file=False)

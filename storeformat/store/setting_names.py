@@ -1,201 +1,31 @@
-"""Names that a broker.conf may hold: what the setters of a broker's configuration take, in 4.9.8, 5.5.0 and 5.5.1; and
-which of them matter to a store.
+"""All settings of a broker.conf, by ``settings.csv``: which there are, and what of a store depends on each.
 
-The classes are MessageStoreConfig, BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, AuthConfig and
-the tiered store's MessageStoreConfig; ``javap`` lists their setters (MixAll#properties2Object calls these).
+==============  ======================================================================================================
+column          says
+==============  ======================================================================================================
+name, class     MessageStoreConfig or BrokerConfig; empty for BrokerIdentity, NettyServerConfig, NettyClientConfig,
+                AuthConfig and the tiered store's
+releases        those of 4.9.8, 5.1.4, 5.3.3 and 5.5.1 that have the setter, as ``javap`` lists it
+effect          ``files``: what files hold; ``kept``: what a start keeps or finds; ``delivered``: what is delivered;
+                none where it is of threads, memory, networks, metrics or authentication
+==============  ======================================================================================================
+
+Effects are by the uses of each getter in these releases. Some names promise more than they do:
+``maxRecoveryCommitlogFiles`` and ``enableCleanExpiredOffset`` are read nowhere. MixAll#properties2Object calls setters.
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
+from importlib import resources
 
-SETTING_NAMES = frozenset(
-    """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
-    ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
-    aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey asyncLearner
-    asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider authenticationProvider
-    authenticationStrategy authenticationWhitelist authorizationEnabled authorizationMetadataProvider
-    authorizationProvider authorizationStrategy authorizationWhitelist autoCreateSubscriptionGroup
-    autoCreateTopicEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDeleteSubscriptionGroupMaxRate
-    batchDeleteTopicMaxRate batchDispatchRequestThreadPoolNums bindAddress bitMapLengthConsumeQueueExt
-    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-    brokerClusterName brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval
-    brokerIP1 brokerIP2 brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission brokerRole
-    brokerTopicEnable cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover
-    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval
-    cleanResourceInterval cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic
-    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
-    clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
-    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
-    clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable
-    coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
-    combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq commercialBaseCount
-    commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount
-    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-    commitLogRecoverMaxNum commitLogRollingInterval commitLogRollingMinimumSize commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
-    compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion configName
-    connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
-    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
-    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
-    correctMinOffsetMadviseEnable dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
-    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums
-    delayOffsetUpdateVersionStep deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
-    deleteWhen destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
-    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
-    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
-    dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas
-    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
-    enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt enableControllerMode
-    enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
-    enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType
-    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
-    enablePopMetrics enablePropertyFilter enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
-    enableRemotingMetrics enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush
-    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
-    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata enableSplitRegistration enableStatsMetrics
-    enableTransactionMetrics enabledAppendPropCRC endTransactionPoolQueueCapacity endTransactionThreadPoolNums
-    estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval fileReservedTime
-    filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval
-    flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval flushDiskType
-    flushIntervalCommitLog flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister
-    forceVerifyPropCRC forwardTimeout globalColdReadThreshold haFlowControlEnable haHousekeepingInterval haListenPort
-    haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax
-    haTransferBatchSize heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
-    inSyncReplicas indexFileReadEnable indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
-    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isolateLogEnable
-    iteratorWhenUseRocksdbConsumeQueue listenPort liteEventCapacityCacheTtlMs liteEventCheckInterval
-    liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
-    liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable
-    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
-    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
-    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
-    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSizeCommitLog mappedFileSizeConsumeQueue
-    mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue
-    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxCheckMessageReuseBufferSize maxChecksumRange
-    maxClientEventCount maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
-    maxHaTransferByteInSecond maxHashSlotNum maxIndexNum maxLiteSubscriptionCount maxLmqConsumeQueueNum
-    maxMessageFilterNumForNotification maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
-    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength
-    maxStatsIdleTimeInMinutes maxTopicLength maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushInterval memTableFlushIntervalMs
-    messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
-    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExportBatchMaxConcurrent
-    metricsExportBatchMaxDataPoints metricsExportBatchSplitEnabled metricsExportOtelMemoryMode metricsExporterType
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas minLiteTTl
-    msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable objectStoreAccessKey objectStoreBucket
-    objectStoreEndpoint objectStoreSecretKey offsetCheckInSlave osPageCacheBusyTimeOutMills
-    persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
-    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-    popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popOrderLockTimerTickMs popOrderLockTimerTicksPerWheel
-    popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
-    popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
-    popRocksdbBlockCacheSize popRocksdbWriteBufferSize preferredLeaderId printChannelGroups printChannelGroupsMinNum
-    priorityOrderAsc processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
-    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
-    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    readAheadCacheEnable readAheadCacheExpireDuration readAheadCacheSizeThresholdRate readAheadMessageCountThreshold
-    readAheadMessageSizeThreshold readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange
-    realTimePersistRocksDBConfig recallMessageEnable recheckReputOffsetFromCq recordGetMessageResult
-    recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval regionId registerBrokerTimeoutMills
-    registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition
-    replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
-    reviveQueueNum reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable
-    rocksdbCompressionType rocksdbFlushWalFrequency rocksdbMaxSizeAmplificationPercent rocksdbWalFileRollingThreshold
-    sampleCountThreshold sampleSteps scanAvailableNameSrv scheduleAsyncDeliverMaxPendingLimit
-    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
-    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
-    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
-    serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shortPollingTimeMills shutdownWaitTimeSeconds
-    skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
-    statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
-    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum storePathBrokerIdentity
-    storePathCommitLog storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeReplyMessageEnable
-    storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-    syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile syncMasterFlushOffsetWhenStartup
-    tieredBackendServiceProvider tieredMetadataServiceProvider tieredStorageLevel tieredStoreCommitLogMaxSize
-    tieredStoreConsumeQueueMaxSize tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable
-    tieredStoreDeleteFileInterval tieredStoreFilePath tieredStoreFileReservedTime tieredStoreGroupCommit
-    tieredStoreGroupCommitCount tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout
-    tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum tieredStoreMaxGroupCommitCount
-    tieredStoreMaxPendingLimit timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
-    timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
-    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs
-    timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-    timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
-    timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum totalReplicas traceOn traceTopicEnable
-    transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval transactionCheckMax
-    transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity
-    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
-    transferMsgByHeap transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage
-    updateNameServerAddrPeriod useABSLock useEpollNativeSelector useMessageFilterForNotification
-    usePIDColdCtrStrategy useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ
-    useServerSideResetOffset useSingleRocksDBForAllConfigs useStaticSubscription useTLS userCacheExpiredSecond
-    userCacheMaxNum userCacheRefreshSecond validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
-    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
-    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
-    wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
-    """.split()  # noqa: SIM905  (a line a name would be 555)
-)
-
-
-FILES, KEPT, DELIVERED = "what files hold", "what a start keeps or finds", "what is delivered"
-_EFFECTS = {
-    FILES: """
-    autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt combineCQLoadingCQTypes combineCQUseRocksdbForLmq
-    compactionCqMappedFileSize compactionMappedFileSize dLegerSelfId duplicationEnable enableCompaction
-    enableConsumeQueueExt enableDLegerCommitLog enableLmq enableMultiDispatch enabledAppendPropCRC
-    indexFileWriteEnable indexRocksDBEnable mappedFileSizeCommitLog mappedFileSizeConsumeQueue
-    mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum
-    maxLmqConsumeQueueNum messageDelayLevel messageIndexEnable readOnlyCommitLogStorePaths
-    rocksdbCQDoubleWriteEnable rocksdbCQSelectiveDoubleWriteEnable storePathCommitLog storePathDLedgerCommitLog
-    storeType timerPrecisionMs timerRollWindowSlot useSeparateStorePathForRocksdbCQ
-    """,
-    KEPT: """
-    allAckInSyncStateSet brokerId brokerRole checkCRCOnRecover checkCommitLogOffsetOnRecover
-    cleanFileForciblyEnable combineAssignOffsetCQType combineCQEnableCheckSelf combineCQMaxExtraSearchCommitLogFiles
-    combineCQPreferCQType commitLogRecoverMaxNum configManagerVersion deleteWhen diskMaxUsedSpaceRatio
-    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio enableAcceleratedRecovery enableControllerMode
-    fileReservedTime forceVerifyPropCRC messageIndexSafe offsetCheckInSlave recheckReputOffsetFromCq
-    storePathBrokerIdentity storePathEpochFile storePathRootDir syncFromLastFile
-    useSingleRocksDBForAllConfigs
-    """,
-    DELIVERED: """
-    brokerPermission broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond disableConsumeIfConsumerReadSlowly
-    enableBroadcastOffsetStore enablePopBufferMerge enableRemoteEscape enableRetryTopicV2 enableScheduleAsyncDeliver
-    enableSlaveActingMaster filterSupportRetry persistConsumerOffsetIncrementally popConsumerFSServiceInit
-    popConsumerKVServiceEnable popConsumerKVServiceInit popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent
-    readUnCommitted rejectPullConsumerEnable rejectTransactionMessage retrieveMessageFromPopRetryTopicV1 reviveQueueNum
-    slaveReadEnable timerEnableRetryUntilSuccess timerInterceptDelayLevel timerMaxDelaySec
-    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerRocksDBEnable timerRocksDBStopScan
-    timerSkipUnknownError timerStopEnqueue timerWheelEnable transRocksDBEnable transWriteOriginTransHalfEnable
-    transactionCheckMax transactionTimeOut useSeparateRetryQueue useServerSideResetOffset
-    skipWhenCKRePutReachMaxTimes
-    """,
-}
-"""All other settings are of threads, memory, networks, metrics and authentication: nothing in a store depends on them.
-
-By the uses of each getter of MessageStoreConfig and BrokerConfig (4.9.8, 5.1.4, 5.3.3, 5.5.1). Some names promise more
-than they do: ``maxRecoveryCommitlogFiles`` and ``enableCleanExpiredOffset`` are read nowhere.
-"""
-EFFECTS = {name: effect for effect, names in _EFFECTS.items() for name in names.split()}
-"""What depends on a setting, for those on which something in a store does."""
+_TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text(encoding="ascii")
+EFFECTS = {row["name"]: row["effect"] for row in csv.DictReader(_TABLE.splitlines())}
+"""What depends on a setting, "" for nothing of a store."""
 
 
 def nearest_names(name: str) -> list[str]:
     """Returns up to three names that somebody may have meant, the likeliest first; upper and lower case are alike."""
-    by_lower = {known.lower(): known for known in SETTING_NAMES}
+    by_lower = {known.lower(): known for known in EFFECTS}
     return [by_lower[found] for found in difflib.get_close_matches(name.lower(), sorted(by_lower), 3, 0.7)]

@@ -8,13 +8,14 @@ from storeformat.errors import WrongSettings
 from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS
-from storeformat.store.setting_names import DELIVERED, EFFECTS, FILES, KEPT, SETTING_NAMES, nearest_names
+from storeformat.store.setting_names import EFFECTS, nearest_names
 
 
 def test_every_setting_that_counts_here_is_a_brokers() -> None:
-    assert {broker_name(field.name) for field in fields(StoreLayout)} | set(QUEUE_STORE_SETTINGS) <= set(EFFECTS)
-    assert set(EFFECTS) <= SETTING_NAMES
-    assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= SETTING_NAMES
+    shaping = {broker_name(field.name) for field in fields(StoreLayout)} | set(QUEUE_STORE_SETTINGS)
+    assert {EFFECTS[name] for name in shaping} <= {"files", "kept"}
+    assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= set(EFFECTS)
+    assert set(EFFECTS.values()) == {"files", "kept", "delivered", ""}
 
 
 @pytest.mark.parametrize(
@@ -33,16 +34,13 @@ def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
 
 
 def test_at_most_three_names_are_offered() -> None:
-    known = [name for name in SETTING_NAMES if name.startswith("tieredStoreGroupCommit")]
+    known = [name for name in EFFECTS if name.startswith("tieredStoreGroupCommit")]
     assert len(known) > 3
     assert len(nearest_names("tieredStoreGroupCommi")) == 3
 
 
 def test_a_setting_without_effect_changes_nothing() -> None:
     assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}) == StoreLayout()
-    assert "flushDiskType" not in EFFECTS
-    assert {EFFECTS[name] for name in ("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable")} == {
-        FILES,
-        KEPT,
-        DELIVERED,
-    }
+    assert not EFFECTS["flushDiskType"]
+    names = ("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable", "maxRecoveryCommitlogFiles")
+    assert [EFFECTS[name] for name in names] == ["files", "kept", "delivered", ""]
