@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks import two_cores, where_the_time_goes
+from benchmarks import where_the_time_goes
 from support.uniform_log import uniform_log
 
 pytestmark = pytest.mark.benchmark
@@ -47,11 +47,3 @@ def test_every_second_has_a_name(store: Path, tmp_path: Path) -> None:
     )
     assert {"read staged runs", "link entries", "write files", "read back", "digest (SHA-256)"} <= set(build)
     assert not (tmp_path / "work" / "built").exists()
-
-
-def test_every_layer_runs_in_one_process_and_in_two(store: Path, tmp_path: Path) -> None:
-    found = list(two_cores.measure(store, tmp_path, scale=0.01, rounds=1, splits=4, split_size=8 << 20))
-    for row in found:
-        print(row.line())
-    assert [row.name for row in found] == list(two_cores.LAYERS)
-    assert all(row.alone > 0 and row.together > 0 for row in found)
