@@ -66,8 +66,10 @@ _IN_DOUBT = frozenset({
     "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size", "segment_twice",
     "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
 })  # fmt: skip
-_OF_OFFSETS = frozenset({"committed_beyond_queue", "delay_offset_ahead", "delay_offset_beyond_queue"})
-"""Rules whose cure is to edit offsets, which may be right: it is their queues that are in doubt."""
+_OF_OFFSETS = frozenset(
+    {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}
+)
+"""Rules whose cure is to change offsets, which may be right: it is their queues that are in doubt."""
 
 
 def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
