@@ -18,6 +18,8 @@ from storeformat.store.config import fastjson
 from storeformat.store.config.config_files import Offsets
 from storeformat.store.config.consumer_offsets import known_groups
 
+_WRITTEN_MS = 60_000
+"""A broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)."""
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 
 
@@ -178,7 +180,8 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
 
 def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
     """Yields delay levels that stand before messages which were due when the log ended: what of them was delivered is
-    delivered again, of a level without an offset everything.
+    delivered again, of a level without an offset everything. A level whose messages were due long before the log's end
+    had its offset written: that was lost.
 
     Mirrors ScheduleMessageService#start, which begins at 0 without an offset, and #persist, every ten seconds and at
     the stop (4.9.8 to 5.5.1).
@@ -186,27 +189,27 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
     config = store.configs["delayOffset.json"]
     if store.queues_in_rocksdb or config.ends_the_start or config_is_absent(store):
         return
-    served = config.value or {}
+    served, torn = config.value or {}, config.taken is None and not config.is_absent
     again: dict[bool, dict[int, int]] = {True: {}, False: {}}
     for (topic, queue_id), queue in sorted(store.queues.items()):
         level = queue_id + 1
         if topic == SCHEDULE_TOPIC:
             due = min(_first_not_due(store, level), end_after_start(store, (topic, queue_id)))
             if (count := due - max(served.get(level, 0), queue.begin)) > 0:
-                again[level in served][level] = count
-    for known, counts in again.items():
+                known = torn or _first_not_due(store, level, store.tail.time - _WRITTEN_MS) > queue.begin
+                again[known and level not in served][level] = count
+    for lost, counts in again.items():
         if counts:
-            count = sum(counts.values())
+            count, has = sum(counts.values()), "no offset" if lost else "an earlier offset, or none,"
             yield Reason(
                 "delay_offset_behind",
-                f"{config.name} has {'an earlier' if known else 'no'} offset of delay levels {list(counts)}, and "
-                f"{count} messages from there on were due when the log ended: those that were delivered come a second "
-                "time",
+                f"{config.name} has {has} of delay levels {list(counts)}, and {count} messages from there on were due "
+                "when the log ended: those that were delivered come a second time",
                 found=counts,
                 expected="no message that was due",
                 cure=f"put a copy of {config.main.path} in place that is as new as the log; or nothing, if {count} "
                 "messages may come twice",
-                unsafe=not known,
+                unsafe=lost,
             )
 
 
@@ -249,9 +252,9 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
             )
 
 
-def _first_not_due(store: StoppedStore, level: int) -> int:
-    """Returns the queue offset of the first message of a delay level that was due after the last record of the log was
-    stored; its time is the tags code of its unit. Without such a queue, the largest.
+def _first_not_due(store: StoppedStore, level: int, time: int | None = None) -> int:
+    """Returns the queue offset of the first message of a delay level that was due after a time, by default that of the
+    log's last record; when a message is due is the tags code of its unit. Without such a queue, the largest.
     """
     queue = store.queues.get((SCHEDULE_TOPIC, level - 1))
     if queue is None or not store.tail.time:
@@ -260,4 +263,4 @@ def _first_not_due(store: StoppedStore, level: int) -> int:
     def due(place: int) -> int:
         return int(queue_ends.units_at(queue, np.array([place]))["tags_code"][0])
 
-    return bisect_right(range(queue.end), store.tail.time, lo=queue.begin, key=due)
+    return bisect_right(range(queue.end), store.tail.time if time is None else time, lo=queue.begin, key=due)

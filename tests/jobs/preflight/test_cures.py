@@ -51,7 +51,7 @@ def delayed(levels: dict[int, int], **conf: str) -> Damage:
     def damaged(store: StoreToStart) -> None:
         rest = store.root.parent / "with delays"
         log = LogBuilder(SEGMENT)
-        for seconds in (0, 5, 20):
+        for seconds in (0, 5, 95):
             real = {"DELAY": "3", "REAL_TOPIC": "Orders", "REAL_QID": "0"}
             log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties=real,
                         store_timestamp=1_700_000_000_000 + seconds * 1000)  # fmt: skip
