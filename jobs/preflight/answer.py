@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
 
 
 _IN_DOUBT = frozenset({
-    "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size", "segment_twice",
+    "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size", "segment_twice",
     "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(

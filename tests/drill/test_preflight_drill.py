@@ -309,7 +309,7 @@ class TestAnswers:
                 {"config_lost", "delay_offset_behind", "timer_state_lost"},
                 {"config_lost", "topics_not_configured"},
             ),
-            ("noted", set(), {"config_backup", "config_lost", "timer_state_lost", "torn_tail"}),
+            ("noted", set(), {"config_backup", "config_lost", "torn_tail"}),
             ("bare", {"config_absent"}, {"timer_state_lost"}),
             ("rebuilt", {"config_lost", "delay_offset_behind"}, {"timer_state_lost"}),
         ],
