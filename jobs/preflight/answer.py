@@ -63,8 +63,8 @@ RULES: tuple[Rule, ...] = (
 
 
 _IN_DOUBT = frozenset({
-    "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size", "segment_twice",
-    "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
+    "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
+    "segment_twice", "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(
     {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}
