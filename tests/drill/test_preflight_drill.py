@@ -311,7 +311,7 @@ class TestAnswers:
             ),
             ("noted", set(), {"config_backup", "config_lost", "torn_tail"}),
             ("bare", {"config_absent"}, {"timer_state_lost"}),
-            ("rebuilt", {"config_lost", "delay_offset_behind"}, {"timer_state_lost"}),
+            ("rebuilt", {"config_lost"}, {"delay_offset_behind", "timer_state_lost"}),
         ],
     )
     def test_every_loss_is_named(self, story: Story, name: str, unsafe: set[str], notes: set[str]) -> None:
