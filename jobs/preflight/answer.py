@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jobs.preflight import (
@@ -64,7 +65,8 @@ RULES: tuple[Rule, ...] = (
 
 _IN_DOUBT = frozenset({
     "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
-    "segment_twice", "queue_files", "messages_not_served", "wrong_units", "store_type", "database_not_read",
+    "segment_twice", "stray_file", "queue_files", "messages_not_served", "wrong_units", "store_type",
+    "database_not_read",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(
     {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}
@@ -76,8 +78,12 @@ def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
     """Returns the answer for what was gathered."""
     reasons = [reason for rule in RULES for reason in rule(store)]
     reasons += offsets.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
-    if any(reason.unsafe and reason.rule in _IN_DOUBT for reason in reasons):
+    doubtful = [reason for reason in reasons if reason.rule in (*_IN_DOUBT, "units_beyond_log")]
+    if any(reason.unsafe for reason in doubtful):
         reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]
+    elif doubtful:
+        first = f"first see to {doubtful[0].rule}: the offset may be right"
+        reasons = [replace(reason, cure=first) if reason.rule in _OF_OFFSETS else reason for reason in reasons]
     return answer_of([*reasons, *(reason for replica in replicas for reason in replicas_compared(store, replica))])
 
 

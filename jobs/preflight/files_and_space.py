@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from jobs.contract.commands import command, set_aside
 from jobs.preflight.reason import Reason
+from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
-
-_STOPS_WRITES = 90
-"""Percent in use from which on a broker takes no message (diskSpaceWarningLevelRatio)."""
 
 
 def store_in_use(store: StoppedStore) -> Iterator[Reason]:
@@ -143,7 +141,9 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
             f"{wrong[0].path}: the broker finds no message by key in them",
             found=wrong[0].size,
             expected=size,
-            cure="set both as they were, or rebuild --only index, then publish",
+            cure="set both as they were; or "
+            + set_aside(f"{store.root}/..", [store.place(INDEX)])
+            + ", rebuild --only index with them, and publish",
             unsafe=False,
         )
 
@@ -194,7 +194,7 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
     if not store.log.segments:
         return
     directory = store.log.directories[0]
-    space = local_status.space_of(directory)
+    space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)
     if space.available < store.log.size:
         yield Reason(
             "free_space",
@@ -204,13 +204,12 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
             expected=store.log.size,
             cure="free some space, or add a path to storePathCommitLog",
         )
-    elif space.used_percent > _STOPS_WRITES:
+    elif space.used_percent > stops:
         yield Reason(
             "free_space",
-            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above "
-            f"{_STOPS_WRITES} %",
+            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above {stops} %",
             found=space.used_percent,
-            expected=f"at most {_STOPS_WRITES}",
+            expected=f"at most {stops}",
             cure="free some space",
             unsafe=False,
         )

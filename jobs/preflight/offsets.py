@@ -70,7 +70,8 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
             f"read up to {held:,} messages again or skip those they have not read"
             + (f"; {' and '.join(shown)} has offsets" if shown else "; a slave of 5.5.0 gets none from its master"),
             found=0,
-            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish",
+            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish; "
+            "where nothing proves an offset, --consumer-offsets-at TIME sets it",
         )
 
 

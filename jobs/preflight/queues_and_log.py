@@ -49,7 +49,7 @@ def log_missing(store: StoppedStore) -> Iterator[Reason]:
             found=0,
             expected="segments in " + ", ".join(store.log.directories),
             cure="nothing, if no message was ever stored; else start another copy, or put the segments back",
-            unsafe=False,
+            unsafe=any(number > 0 for own in (store.offsets_file.value or {}).values() for number in own.values()),
         )
 
 

@@ -19,7 +19,7 @@ from storeformat.store.layout import CONSUME_QUEUE
 
 HOUR_MS = 3_600_000
 RESERVED_HOURS = 72
-_FORCED_PERCENT = (30, 85)
+_FORCED_PERCENT, _WARNING_PERCENT = (30, 85), (35, 90)
 _WRITABLE_PERCENT = (10, 95)
 
 
@@ -55,7 +55,8 @@ def doomed(
 
     ==============  ===================================================================================
     4.9.8           85 %, once it is time to delete
-    5.0.0 to 5.5.0  ``diskSpaceCleanForciblyRatio``, between 30 and 85 %; then it is always time
+    5.0.0 to 5.5.0  ``diskSpaceCleanForciblyRatio``, between 30 and 85 %, or ``diskSpaceWarningLevelRatio``,
+                    between 35 and 90 %; then it is always time
     ==============  ===================================================================================
     """
     if len(segments) < 2:
@@ -63,8 +64,8 @@ def doomed(
     used = _used_percent(paths)
     reserved = settings.number("fileReservedTime", RESERVED_HOURS) * HOUR_MS
     least, most = _FORCED_PERCENT
-    ratio = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
-    too_full = used > min(max(ratio, least), most)
+    forcibly = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
+    too_full = used > min(max(forcibly, least), most) or used > warning_percent(settings, rules)
     forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
     low, high = _WRITABLE_PERCENT
     hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
@@ -79,6 +80,13 @@ def doomed(
     if not count:
         return None
     return Doomed(count, int(segments[count].name), forced, 0 if at_once else hours)
+
+
+def warning_percent(settings: BrokerConf, rules: BrokerRules) -> int:
+    """Returns the percent in use from which on a broker takes no message, and from 5.0.0 on deletes at once."""
+    least, most = _WARNING_PERCENT
+    ratio = settings.number("diskSpaceWarningLevelRatio", most) if rules.deletes_at_once else most
+    return min(max(ratio, least), most)
 
 
 def _used_percent(paths: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from storeformat.errors import WrongSettings
-from storeformat.javacompat import parse_long
+from storeformat.javacompat import parse_int, parse_long
 from storeformat.javaproperties import parse_properties
 from storeformat.storage import files
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
@@ -23,7 +23,12 @@ from storeformat.store.setting_names import EFFECTS, nearest_names
 
 LARGEST = 1 << 20
 """Bytes of a broker.conf at most."""
-_SIZES = frozenset(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int")
+_NUMBERS = frozenset({
+    *(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int"),
+    "commitLogRecoverMaxNum", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
+    "fileReservedTime", "mappedFileSizeTimerLog",
+})  # fmt: skip
+"""Settings that are an int to a broker, and that something here follows."""
 _TEXTS = frozenset({"deleteWhen", "brokerName", "brokerClusterName", "dLegerSelfId", "dLegerGroup", "regionId"})
 """Text settings whose values may look like numbers."""
 
@@ -42,7 +47,7 @@ class BrokerConf:
         return self.given.get(name, default).strip()
 
     def number(self, name: str, default: int) -> int:
-        number = parse_long(self.given.get(name, ""))
+        number = parse_int(self.given.get(name, ""))
         return default if number is None else number
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -64,7 +69,7 @@ class BrokerConf:
         for name, text in self.given.items():
             meant = text.strip()
             blank = meant != text and name not in _TEXTS and (parse_long(meant) is not None or meant.lower() == "true")
-            if blank or (name in _SIZES and parse_long(text) is None):
+            if blank or (name in _NUMBERS and parse_int(text) is None):
                 yield name, text
 
     def index_sizes(self) -> StoreLayout:
@@ -97,4 +102,6 @@ def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ())
     if size is not None and size > LARGEST:
         raise WrongSettings("this is not a broker.conf", path=path, found=size, expected="at most 1 MiB")
     written = parse_properties(files.read_bytes(path).decode("utf-8", "replace"))
+    if torn := [name for name, text in written.items() if "\0" in text]:
+        raise WrongSettings("this broker.conf is torn: a value holds a byte of zero", path=path, found=torn[0])
     return BrokerConf({**written, **dict(settings)}, path=path)

@@ -15,7 +15,7 @@ from storeformat.errors import MissingInput, NotAStore
 from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
-from storeformat.storage import files, local_status, locations
+from storeformat.storage import files, local_status, locations, outputs
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, file_name, is_file_name
@@ -227,8 +227,11 @@ def _directories(root: str, conf: BrokerConf) -> list[str]:
         found = [group] if group else [locations.join(path, DATA) for path in groups]
         return found or [locations.join(root, COMMIT_LOG)]
     named = conf.paths("storePathCommitLog") + conf.paths("readOnlyCommitLogStorePaths")
-    there = [path for path in dict.fromkeys(named) if local_status.status_of(path) is not None]
-    return there or [locations.join(root, COMMIT_LOG)]
+    there: dict[str, str] = {}
+    for path in named:
+        if local_status.status_of(path) is not None:
+            there.setdefault(outputs.resolved(path), path)
+    return list(there.values()) or [locations.join(root, COMMIT_LOG)]
 
 
 def _is_blank(file: FileStatus) -> bool:

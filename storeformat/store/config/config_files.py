@@ -233,7 +233,10 @@ def _int(value: Any) -> int:
     """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("this is not a number")  # noqa: TRY004
-    number = int(value)
+    try:
+        number = int(value)
+    except OverflowError:  # 1e400 is infinite
+        number = _LONG
     if not -_LONG <= number < _LONG:
         raise ValueError("a number has more than 64 bits")
     return number

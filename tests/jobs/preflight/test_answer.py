@@ -23,3 +23,11 @@ def test_a_job_says_whether_the_store_may_be_started(store: StoreToStart) -> Non
 def test_where_it_cannot_be_had_the_reason_is_the_answer(tmp_path: Path) -> None:
     said = f"not known: there is no such store ({tmp_path}/nowhere)"
     assert start_facts(str(tmp_path / "nowhere")) == {"answer": said, "reasons": []}
+
+
+def test_offsets_are_right_until_the_log_is_seen_to(store: StoreToStart) -> None:
+    """The last segment is missing: whoever lowers offsets first has groups read again once it is back."""
+    store.segment(1).unlink()
+    found = store.reasons("committed_beyond_queue")
+    assert {reason.cure for reason in found} == {"first see to units_beyond_log: the offset may be right"}
+    assert all(reason.unsafe for reason in found)

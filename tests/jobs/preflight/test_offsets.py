@@ -64,7 +64,7 @@ def test_no_offsets_where_groups_are_known(store: StoreToStart) -> None:
                 0,
                 None,
                 f"put another copy of {store.root}/config/consumerOffset.json in place, or rebuild --only "
-                "consumer-offsets and publish",
+                "consumer-offsets and publish; where nothing proves an offset, --consumer-offsets-at TIME sets it",
             ),
         )
     store.conf["configManagerVersion"] = "v2"

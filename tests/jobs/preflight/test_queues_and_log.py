@@ -128,6 +128,8 @@ def test_a_log_without_segments(store: StoreToStart) -> None:
         )
     ]
     shutil.rmtree(store.root / "consumequeue")
+    assert {reason.rule for reason in store.answer().reasons if reason.unsafe} == {"log_missing"}, "groups have read it"
+    store.commit({})
     note = store.only_reason("log_missing")
     assert (note.unsafe, "2 topics are configured (Orders, Stock)" in note.what) == (False, True)
     store.write_config("topics.json", {"topicConfigTable": {"TBW102": {}, "shop-a": {}}})
@@ -136,6 +138,7 @@ def test_a_log_without_segments(store: StoreToStart) -> None:
 
 
 def test_one_queue_with_messages_is_enough(store: StoreToStart) -> None:
+    store.commit({})
     stopped = store.stopped()
     queues = {key: replace(queue, end_offset=-1) for key, queue in stopped.queues.items()}
     gone = replace(stopped, log=replace(stopped.log, files=()), queues=queues)

@@ -155,6 +155,15 @@ def test_a_full_disk_takes_young_ones(
     assert [reason.cure for reason in reasons] == ["free some space before the start"] * deleted
 
 
+def test_a_low_warning_level_deletes_at_once(store: StoreToStart) -> None:
+    """From 5.0.0 on (CleanCommitLogService#isSpaceToDelete); the disk is half full."""
+    store.commit({"Orders@readers": {0: 1}})
+    store.conf["diskSpaceWarningLevelRatio"] = "40"
+    assert store.only_reason("messages_deleted").unsafe
+    store.version = "4.9"
+    assert store.reasons("messages_deleted") == []
+
+
 def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
     segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
     assert retention_notes(str(store.root), segments, BrokerConf(), rules_of("5.3")) == []

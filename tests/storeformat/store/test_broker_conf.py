@@ -54,3 +54,11 @@ def test_a_file_of_absurd_length_is_no_broker_conf(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings) as caught:
         read_broker_conf(str(conf), ())
     assert str(caught.value) == f"this is not a broker.conf: found 1048577, expected at most 1 MiB ({conf})"
+
+
+def test_a_number_is_an_int_and_a_torn_file_is_refused(tmp_path: Path) -> None:
+    conf = BrokerConf({"fileReservedTime": "2147483648", "deleteWhen": "04"})
+    assert (conf.number("fileReservedTime", 72), list(conf.not_taken())) == (72, [("fileReservedTime", "2147483648")])
+    (tmp_path / "broker.conf").write_bytes(b"storePathRootDir=/data\0\0\n")
+    with pytest.raises(WrongSettings, match="is torn: a value holds a byte of zero"):
+        read_broker_conf(str(tmp_path / "broker.conf"))
