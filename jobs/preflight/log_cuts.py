@@ -20,6 +20,11 @@ from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.setting_names import EFFECTS
 
+_CHOICES = {
+    "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
+}
+"""Settings whose setters take these words alone, the first by default (MessageStoreConfig#setBrokerRole)."""
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
 
 
@@ -38,6 +43,17 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
             cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
             unsafe=bool(EFFECTS.get(name)),
         )
+    for name, choices in _CHOICES.items():
+        text = store.conf.given.get(name, choices[0])
+        if (text.strip() if store.rules.trims_settings else text) not in choices:
+            yield Reason(
+                "setting_not_taken",
+                f"the broker does not take {name}='{text}', and says nothing: it is {choices[0]}",
+                found=text,
+                expected=list(choices),
+                cure=f"write {name} as one of {', '.join(choices)} in broker.conf",
+                unsafe=name == "brokerRole",
+            )
     for name in _PATHS:
         text = store.conf.given.get(name, "")
         if text != text.strip() and not store.rules.trims_settings:

@@ -24,7 +24,7 @@ def looked_at(store: StoppedStore) -> list[str]:
         f"the log from offset {store.tail.begin} to {store.tail.end}",
         queues,
         "that the databases of config/ are there" if in_databases else "topics, groups and committed offsets",
-        "delay levels and timers",
+        *([] if store.queues_in_rocksdb else ["delay levels and timers"]),
         "lengths and owners of files, and free space",
         *(["broker.conf"] if conf.from_file else []),
         f"what a broker does that has the rules of {store.rules.version} ({store.release_reason})",
@@ -37,7 +37,7 @@ def not_looked_at(store: StoppedStore) -> list[str]:
     settings = [name for name in conf.given if EFFECTS.get(name) in ("kept", "delivered") and name not in _JUDGED]
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
-        *(["units of queues in RocksDB"] if store.queues_in_rocksdb else []),
+        *(["units of queues in RocksDB, delay levels and timers"] if store.queues_in_rocksdb else []),
         *(["topics, groups and committed offsets in databases"] if store.config_in_databases else []),
         "entries of the index",
         "what consumers of POP hold",

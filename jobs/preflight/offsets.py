@@ -220,8 +220,6 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ScheduleMessageService#parseDelayLevel, which ends a start, and #start, which serves the levels of the
     setting alone (4.9.8 to 5.5.1).
     """
-    if store.queues_in_rocksdb:
-        return
     setting = store.conf.text("messageDelayLevel", DEFAULT_DELAY_LEVELS)
     try:
         levels = len(parse_delay_levels(setting))
@@ -235,7 +233,7 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
         )
         return
     served = store.configs["delayOffset.json"].value or {}
-    for topic, queue_id in sorted(store.queues):
+    for topic, queue_id in sorted(store.queues) if not store.queues_in_rocksdb else ():
         level = queue_id + 1
         if topic != SCHEDULE_TOPIC or level <= levels:
             continue

@@ -74,7 +74,8 @@ class StoppedStore(Store):
         """Whether topics, groups and offsets are in databases: with RocksDB queues (5.2.0), or with
         ``configManagerVersion=v2`` (5.3.2).
         """
-        return self.queues_in_rocksdb or self.conf.text("configManagerVersion", "") == "v2"
+        v2 = self.rules.takes_offsets_file and self.conf.text("configManagerVersion", "") == "v2"
+        return self.queues_in_rocksdb or v2
 
     @property
     def offsets_file(self) -> ConfigFile:

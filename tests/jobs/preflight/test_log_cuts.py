@@ -76,3 +76,18 @@ def test_a_path_with_a_blank_before_5_2(store: StoreToStart) -> None:
     assert store.reasons(NOT_TAKEN) == []
     store.version = "5.1"
     assert store.only_reason(NOT_TAKEN).unsafe
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "version", "unsafe"),
+    [
+        ("brokerRole", "slave", "5.3", [True]), ("brokerRole", "SLAVE ", "5.1", [True]),
+        ("brokerRole", "SLAVE ", "5.3", []), ("brokerRole", "SYNC_MASTER", "4.9", []),
+        ("flushDiskType", "sync", "5.3", [False]),
+    ],
+)  # fmt: skip
+def test_a_role_that_is_not_taken_makes_a_master(
+    store: StoreToStart, name: str, text: str, version: str, unsafe: list[bool]
+) -> None:
+    store.conf[name], store.version = text, version
+    assert [reason.unsafe for reason in store.reasons("setting_not_taken")] == unsafe
