@@ -86,7 +86,7 @@ class StoreOptions(JobOptions):
     broker_version: Annotated[
         str | None,
         RELEASE,
-        "the rules of which release, such as 5.1.4, or of 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to"
+        "whose rules apply: a release, such as 5.1.4, or 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to"
         " 4.9.8), 5.0 (5.0.0 to 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what"
         " the store shows; the report says which and why",
     ] = None

@@ -1,7 +1,7 @@
 """Is it safe to start a broker on a store? What its start would lose, and a cure for each loss.
 
-``stopped_store`` reads what lies there, the rules judge it, ``answer`` puts their reasons together. Nothing is
-changed, no Spark is started.
+``stopped_store`` reads the store, the rules judge it, ``answer`` collects their reasons. Nothing is changed, and Spark
+is not started.
 
 =====================  ==========================================================
 ``preflight``          the job: options in, report out

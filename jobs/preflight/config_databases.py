@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.contract.commands import set_aside
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import FileState
@@ -93,5 +92,5 @@ def config_json_torn(store: StoppedStore) -> Iterator[Reason]:
                 f"{path} is torn: the broker reads its data version beside that of the database, and does not start",
                 found="torn",
                 expected="JSON, or no file",
-                cure=set_aside(f"{store.root}/..", [path]),
+                cure=store.set_aside(path),
             )

@@ -31,7 +31,7 @@ def _always_there(store: StoppedStore) -> tuple[str, ...]:
 
 
 def config_is_absent(store: StoppedStore) -> bool:
-    """Whether nothing is there of what every broker writes: no reason has to be given for other files then."""
+    """Whether every file that each broker writes is missing: then no other file of ``config/`` needs a reason."""
     return not store.config_in_databases and all(store.configs[name].is_absent for name in _always_there(store))
 
 

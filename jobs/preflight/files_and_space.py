@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from jobs.contract.commands import command, set_aside
+from jobs.contract.commands import command
 from jobs.preflight.reason import Reason
 from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
@@ -43,7 +43,7 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
             f"{file.path} is not a segment: the broker does not start",
             found=file.name,
             expected="20 digits",
-            cure=set_aside(f"{store.root}/..", [file.path]),
+            cure=store.set_aside(file.path),
         )
     again = "fetch the file again: it was cut, or is being copied"
     setting = "mappedFileSizeCommitLog"
@@ -57,7 +57,7 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
                 f"{folder.path} is a directory in the log: a broker before 5.1.0 does not start",
                 found=folder.name,
                 expected="segments",
-                cure=set_aside(f"{store.root}/..", [folder.path]),
+                cure=store.set_aside(folder.path),
             )
     for one, other in log.twice:
         yield Reason(
@@ -66,7 +66,7 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
             "wrong one",
             found=2,
             expected=1,
-            cure=set_aside(f"{store.root}/..", [other.path]) + ", if it is the one without the messages",
+            cure=store.set_aside(other.path) + ", if it is the one without the messages",
         )
     for before, after in log.gaps:
         if before.size == log.size and after.size in (log.size, 0):
@@ -142,7 +142,7 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
             found=wrong[0].size,
             expected=size,
             cure="set both as they were; or "
-            + set_aside(f"{store.root}/..", [store.place(INDEX)])
+            + store.set_aside(store.place(INDEX))
             + ", rebuild --only index with them, and publish",
             unsafe=False,
         )

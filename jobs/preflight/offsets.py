@@ -1,4 +1,4 @@
-"""Rules on offsets that lie outside of their queues: those that groups committed, and those of delay levels."""
+"""Rules on committed offsets, and on those of delay levels, that do not fit their queues."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.config_files import Offsets
 from storeformat.store.config.consumer_offsets import known_groups
+from storeformat.store.queue_ends import QueueEnd
 
 _WRITTEN_MS = 60_000
 """A broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)."""
@@ -91,8 +92,8 @@ def _fewer_groups(store: StoppedStore, copies: Mapping[str, Offsets]) -> Iterato
 
 
 def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
-    """Yields groups whose committed offset lies beyond the end of its queue: new messages get lower offsets, and the
-    group skips them until the queue has caught up.
+    """Yields groups that committed an offset beyond the end of a queue: they skip new messages until the queue reaches
+    it.
 
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
     OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
@@ -116,7 +117,7 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
 
 
 def committed_before_queue(store: StoppedStore) -> Iterator[Reason]:
-    """Yields groups whose committed offset lies before the first message of its queue: what lies between is gone.
+    """Yields groups that committed an offset before the first message of a queue: the messages between are gone.
 
     Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
     """
@@ -188,17 +189,15 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
     the stop (4.9.8 to 5.5.1).
     """
     config = store.configs["delayOffset.json"]
-    if store.queues_in_rocksdb or config.ends_the_start or config_is_absent(store):
+    if config.ends_the_start or config_is_absent(store):
         return
     served, torn = config.value or {}, config.taken is None and not config.is_absent
     again: dict[bool, dict[int, int]] = {True: {}, False: {}}
-    for (topic, queue_id), queue in sorted(store.queues.items()):
-        level = queue_id + 1
-        if topic == SCHEDULE_TOPIC:
-            due = min(_first_not_due(store, level), end_after_start(store, (topic, queue_id)))
-            if (count := due - max(served.get(level, 0), queue.begin)) > 0:
-                known = torn or _first_not_due(store, level, store.tail.time - _WRITTEN_MS) > queue.begin
-                again[known and level not in served][level] = count
+    for level, queue in _delay_queues(store):
+        due = min(_first_not_due(store, level), end_after_start(store, (SCHEDULE_TOPIC, level - 1)))
+        if (count := due - max(served.get(level, 0), queue.begin)) > 0:
+            known = torn or _first_not_due(store, level, store.tail.time - _WRITTEN_MS) > queue.begin
+            again[known and level not in served][level] = count
     for lost, counts in again.items():
         if counts:
             count, has = sum(counts.values()), "no offset" if lost else "an earlier offset, or none,"
@@ -233,13 +232,11 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
         )
         return
     served = store.configs["delayOffset.json"].value or {}
-    for topic, queue_id in sorted(store.queues) if not store.queues_in_rocksdb else ():
-        level = queue_id + 1
-        if topic != SCHEDULE_TOPIC or level <= levels:
+    for level, queue in _delay_queues(store):
+        if level <= levels:
             continue
-        waiting = end_after_start(store, (topic, queue_id)) - max(
-            served.get(level, 0), store.queues[topic, queue_id].begin
-        )
+        begin = max(served.get(level, 0), queue.begin)
+        waiting = end_after_start(store, (SCHEDULE_TOPIC, level - 1)) - begin
         if waiting > 0:
             yield Reason(
                 "delay_level_absent",
@@ -249,6 +246,12 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
                 expected=f"at least {level}",
                 cure=f"give messageDelayLevel {level} levels in broker.conf, the first ones as they were",
             )
+
+
+def _delay_queues(store: StoppedStore) -> list[tuple[int, QueueEnd]]:
+    """Returns the delay levels that have a queue in files, and their queues: level n has queue n - 1."""
+    queues = {} if store.queues_in_rocksdb else store.queues
+    return sorted((queue_id + 1, queue) for (topic, queue_id), queue in queues.items() if topic == SCHEDULE_TOPIC)
 
 
 def _first_not_due(store: StoppedStore, level: int, time: int | None = None) -> int:

@@ -7,7 +7,7 @@ from statistics import mode
 
 import numpy as np
 
-from jobs.contract.commands import command, set_aside
+from jobs.contract.commands import command
 from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
@@ -282,15 +282,17 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
     last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
-    kinds = {batch: [queue for queue in store.queues.values() if queue.batch == batch] for batch in (False, True)}
-    for batch, queues in kinds.items():
+    size_of: dict[bool, int] = {}
+    for batch in (False, True):
+        queues = [queue for queue in store.queues.values() if queue.batch == batch]
         files = [file for queue in queues for file in queue.files]
         setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
+        size_of[batch] = size
         wrong = [file for queue in queues for file in _of_wrong_length(queue, size)]
         yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
     for (topic, queue_id), queue in sorted(store.queues.items()):
         name = f"queue {queue_id} of {topic}"
-        _, size = _queue_file_size(store, [file.size for file in queue.files], batch=queue.batch)
+        size = size_of[queue.batch]
         if queue.files and not queue.files[-1].size:
             yield empty_last_file(store, "queue_files", queue.files[-1], size)
         for file in queue.stray:
@@ -330,7 +332,7 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _made_again(store: StoppedStore, file: FileStatus) -> str:
-    return set_aside(f"{store.root}/..", [file.path]) + "; rebuild makes the queue again"
+    return store.set_aside(file.path) + "; rebuild makes the queue again"
 
 
 def _of_wrong_length(queue: QueueEnd, size: int) -> list[FileStatus]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from jobs.contract import commands
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
@@ -91,11 +92,15 @@ class StoppedStore(Store):
         """The directory of the log: its owner is the broker's user."""
         return local_status.status_of(self.log.directories[0])
 
+    def set_aside(self, *paths: str) -> str:
+        """Returns the command that moves some of its files out of the store, into the directory above it."""
+        return commands.set_aside(f"{self.root}/..", paths)
+
 
 def read_stopped_store(
     root: str, conf: BrokerConf, version: str | None = None, now_ms: int | None = None
 ) -> StoppedStore:
-    """Returns a store as a start finds it; raises MissingInput and NotAStore where there is none."""
+    """Reads a store as its next start will find it; raises MissingInput and NotAStore if there is no store."""
     if not locations.is_local(locations.absolute(root)):
         raise NotAStore("a broker starts on a local disk only", path=root)
     store = find_store(root, conf, version)

@@ -6,7 +6,6 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from jobs.contract.commands import set_aside
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import NotAStore
@@ -45,7 +44,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
             f"{WHEEL} has {timers.wheel_size} bytes: the broker does not start",
             found=timers.wheel_size,
             expected=WHEEL_SIZE,
-            cure=set_aside(f"{store.root}/..", [store.place(WHEEL), store.place("config", TIMER_CHECK)])
+            cure=store.set_aside(store.place(WHEEL), store.place("config", TIMER_CHECK))
             + ": all waiting messages are queued again",
         )
         return
@@ -69,7 +68,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
     queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)
     if queued and not has_wheel and has_log and len(timers.log_sizes) <= _FILES_REVISED:
-        return  # the start makes a wheel of what these files have
+        return  # the start rebuilds the wheel from these files
     if queued and not (has_wheel and has_log):
         lost = " and ".join(name for name, there in ((WHEEL, has_wheel), (f"{LOG}/", has_log)) if not there)
         yield Reason(
@@ -79,7 +78,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
             found=f"no {lost}",
             expected="wheel, log and timercheck of one time",
             cure="rebuild --only timers, then publish: what still waits is delivered once; or "
-            + set_aside(f"{store.root}/..", [store.place("config", TIMER_CHECK)])
+            + store.set_aside(store.place("config", TIMER_CHECK))
             + ": all are queued again, those delivered before a second time",
         )
     elif not queued:
@@ -158,8 +157,7 @@ def epoch_file(store: StoppedStore) -> Iterator[Reason]:
             f"{wrong} does not hold numbers where it should: the broker does not start",
             found="not numbers",
             expected="epochs with the right CRC32",
-            cure=set_aside(f"{store.root}/..", [wrong])
-            + ("" if other == "sound" else ", and put a sound copy in place"),
+            cure=store.set_aside(wrong) + ("" if other == "sound" else ", and put a sound copy in place"),
         )
     elif backup == "sound":
         yield Reason(

@@ -138,18 +138,18 @@ _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def _rules(name: str, release: Release | None = None) -> BrokerRules:
-    """Returns the rules of a release, or, without one, of all that a name stands for."""
-    later = [first for first in _FIRST.values() if first > _FIRST[name]]
-    came = {
-        field: since <= (release or _FIRST[name]) if release or field in _OF_ALL else not later or since < later[0]
-        for field, since in _SINCE.items()
-    }
-    went = {field: (release or _FIRST[name]) < until for field, until in _UNTIL.items()}
+def _rules(name: str, first: Release, end: Release) -> BrokerRules:
+    """Returns the rules of the releases from ``first`` on and before ``end``, which have one name."""
+    came = {rule: since <= first if rule in _OF_ALL else since < end for rule, since in _SINCE.items()}
+    went = {rule: first < until for rule, until in _UNTIL.items()}
     topics, prefixes = _NO_LIGHT.get(name, ((), ()))
     return BrokerRules(name, **came, **went, no_light_topics=topics, no_light_prefixes=prefixes)
 
 
+_RULES = {
+    name: _rules(name, first, end)
+    for (name, first), end in zip(_FIRST.items(), [*_FIRST.values(), (6, 0, 0)][1:], strict=True)
+}
 _WRITTEN = re.compile(
     r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9]{1,2})(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
     re.IGNORECASE,
@@ -159,7 +159,7 @@ _ANY = 1000
 
 def release_numbers(text: str) -> Release:
     """Returns the numbers of a release as people write it: ``5.1.4``, ``V5_1_4``, ``rocketmq-all-5.1.4``; the third is
-    ``_ANY`` where there is none. Raises ValueError for what is no release of 4 or 5.
+    ``_ANY`` if it is missing. Raises ValueError for anything but a release of 4 or 5.
     """
     written = _WRITTEN.fullmatch(text.strip())
     numbers = written.groups() if written is not None else (0, 0, 0)
@@ -173,8 +173,8 @@ def rules_of(release: str) -> BrokerRules:
     """Returns the rules of one of ``VERSIONS``, or of a release; raises ValueError as ``release_numbers``, and for one
     without its third number that does not tell its rules.
     """
-    if release in _FIRST:
-        return _rules(release)
+    if release in _RULES:
+        return _RULES[release]
     numbers = release_numbers(release)
     first, last = (
         next(name for name, since in reversed(_FIRST.items()) if (*numbers[:2], patch) >= since)
@@ -182,7 +182,9 @@ def rules_of(release: str) -> BrokerRules:
     )
     if first != last:
         raise ValueError(f"releases of {release!r} have the rules of {first} or of {last}: give all three numbers")
-    return _rules(last, None if numbers[2] == _ANY else numbers)
+    if numbers[2] == _ANY:
+        return _RULES[last]
+    return _rules(last, numbers, (*numbers[:2], numbers[2] + 1))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The segments of a commit log as they lie in its directories: found, put in order, and checked against each other.
+"""Finds the segments of a commit log in its directories, puts them in order and checks them against each other.
 
 ``find_segments`` is for reading the log: it refuses the first file that does not belong. ``log_files`` is for asking
 what a broker makes of these files: it lists all, good and bad.

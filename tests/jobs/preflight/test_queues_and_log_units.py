@@ -139,6 +139,14 @@ def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: S
     assert reason.expected == 6000000
 
 
+def test_a_file_of_the_wrong_length_is_one_reason(store: StoreToStart) -> None:
+    """Without a broker.conf the length is that of all queues, not that of its own."""
+    path = store.queue_directory("Orders", 0) / f"{0:020d}"
+    path.write_bytes(bytes(380))
+    shown = replace(store.stopped(), conf=BrokerConf({}, from_file=False))
+    assert [reason.found for reason in queues_and_log.queue_files(shown)] == [380]
+
+
 def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
     stopped = store.stopped()
     queues = {key: replace(queue, batch=key == ("Stock", 1)) for key, queue in stopped.queues.items()}
