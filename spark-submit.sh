@@ -184,10 +184,8 @@ fill() { # BUNDLE: all from the beginning, also after one that was interrupted; 
     # A short run of Spark lets the JVM keep Spark's classes as it wants them: 1.5 s less at every start with this Java.
     PYTHONPATH=$root ROCKETMQ_STORE_SPARK_KERNELS=numpy \
         SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=\"$venv/tmp/spark.jsa\" -Xlog:cds=off -Xlog:cds+dynamic=off" "$venv/bin/python" -c '
-from jobs.spark import jvm_command
 from jobs.spark.execution import BROUGHT
 from jobs.spark.session import spark_session
-jvm_command.keep()
 with spark_session(BROUGHT) as spark:
     spark.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
     spark.range(8).repartition(2).groupBy("id").count().collect()' >"$venv/archive.log" 2>&1 && mv "$venv/tmp/spark.jsa" "$venv/" ||

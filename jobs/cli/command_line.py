@@ -23,7 +23,7 @@ from jobs.contract import metrics
 from jobs.contract import options as job_options
 from jobs.contract.report import Report, failure_report, printable
 from jobs.contract.reporter import Reporter
-from jobs.spark import jvm_command, launch, session
+from jobs.spark import jvm, launch, session
 from jobs.spark.execution import Execution
 from jobs.spark.signals import orderly_signals
 from jobs.spark.spark_options import split_command_line
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             if options.scans_log:
-                jvm_command.require_java(os.environ)
+                jvm.require_java()
             return 0
         wanted, options = options, replace(options, report_file=None)
         refuse_unwritable(wanted.report_file)

@@ -4,7 +4,6 @@
 ``execution``      how a job executes: one value, made from the command line
 ``spark_options``  what a user tells Spark
 ``launch``         what goes to spark-submit, with which defaults
-``jvm_command``    the command of Spark's JVM, as its launcher puts it together
 ``jvm``            the start and the end of Spark's JVM
 ``session``        what runs a job's tasks; Spark for the length of a job
 ``isolation``      keeps other users of the machine out

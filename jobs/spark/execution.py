@@ -64,7 +64,7 @@ class Execution:
         context = active_context()
         if context is not None:
             return bool(context.master.startswith("local"))
-        return "PYSPARK_GATEWAY_PORT" not in os.environ and self.master.startswith("local")
+        return not STARTED_BY_SPARK and self.master.startswith("local")
 
     @property
     def runs_python(self) -> bool:
@@ -81,6 +81,9 @@ class Execution:
         """Whether the JVM does the work, for which its second compiler pays."""
         return self.job in _BUSY_JVM
 
+
+STARTED_BY_SPARK = "PYSPARK_GATEWAY_PORT" in os.environ
+"""Whether spark-submit started this program, as it does with ``--deploy-mode cluster``: all has been decided then."""
 
 BROUGHT = Execution()
 """Of a program that brings its own Spark; where it has none, one starts with this program's defaults."""

@@ -15,6 +15,8 @@ Of an ``inspect`` that takes 2.1 s (one segment, two cores), each without the ot
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import select
 import shutil
 import signal
@@ -28,32 +30,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.spark import jvm_command
 from jobs.spark.launch import LONGEST_SOCKET_PATH, WORKER_DAEMON, Launch
 from storeformat.errors import DependencyMissing
 from udfs.worker_daemon import EARLY
-
-_IMPORTS = (
-    "org.apache.spark.SparkConf",
-    "org.apache.spark.api.java.*",
-    "org.apache.spark.api.python.*",
-    "org.apache.spark.ml.python.*",
-    "org.apache.spark.mllib.api.python.*",
-    "org.apache.spark.resource.*",
-    "org.apache.spark.sql.Encoders",
-    "org.apache.spark.sql.OnSuccessCall",
-    "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.classic.*",
-    "org.apache.spark.sql.api.python.*",
-    "org.apache.spark.sql.hive.*",
-    "scala.Tuple2",
-)
-"""What PySpark calls by its short name: pyspark.java_gateway.launch_gateway (4.2.0)."""
 
 _PATIENCE = 300
 """Seconds that a JVM may take to end: making the class archive takes a minute on a busy machine."""
 _TO_DIE = 10
 """Seconds that killed workers may take to die."""
+_OLDEST_JAVA = 17
 
 
 @dataclass(frozen=True)
@@ -70,14 +55,13 @@ class Jvm:
 
 
 def begin(launch: Launch) -> Jvm:
-    """Returns a JVM that comes up; raises DependencyMissing where there is no Java."""
-    command = jvm_command.command_of(launch)
+    """Returns a JVM that comes up; raises DependencyMissing for a user whom Hadoop's login would refuse."""
+    _require_account()
     told_in = Path(tempfile.mkdtemp(prefix="rocketmq-store-spark-", dir=launch.directory), "connect")
     environment = {
         **launch.environment,
         "PYTHONHASHSEED": "0",
         "SPARK_CONNECT_MODE": "0",
-        "SPARK_SCALA_VERSION": "2.13",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told_in),
     }
     place = told_in.with_name("daemon")
@@ -85,7 +69,7 @@ def begin(launch: Launch) -> Jvm:
     if early:
         environment[EARLY] = str(place)
     process = subprocess.Popen(
-        command,
+        [str(Path(launch.environment["SPARK_HOME"], "bin", "spark-submit")), *launch.arguments, "pyspark-shell"],
         env=environment,
         stdin=subprocess.PIPE,  # the JVM ends when this end of it is closed, or has gone
         stdout=2,  # stdout belongs to the report
@@ -110,30 +94,54 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _require_account() -> None:
+    """Raises DependencyMissing for a user id without a name, with which Hadoop's login fails in the JVM."""
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise DependencyMissing(
+            f"Spark needs a user with a name, and user id {os.geteuid()} has no passwd entry",
+            advice="add a line to /etc/passwd, or use nss_wrapper; preflight, publish, restore and query need none",
+        ) from None
+
+
+def require_java() -> None:
+    """Raises DependencyMissing where there is no Java that Spark takes."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        found = "missing"
+    else:
+        version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+        found = version[1] if version else "no Java"
+    if not (found.isdigit() and int(found) >= _OLDEST_JAVA):
+        raise DependencyMissing(
+            f"Spark needs Java {_OLDEST_JAVA} or later: {java} is {found}", advice="install it, or set JAVA_HOME"
+        )
+
+
 def connect(jvm: Jvm) -> Any:
     """Returns the py4j gateway to a JVM, when it is up; raises DependencyMissing if it ends before."""
-    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-    from py4j.java_gateway import java_import
     from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
 
     while not jvm.told_in.is_file():
         if (code := jvm.process.poll()) is not None:
-            raise DependencyMissing(
-                f"Spark's JVM did not start ({ending(code)})", advice="what it said is above; is Java older than 17?"
-            )
+            require_java()
+            raise DependencyMissing(f"Spark's JVM did not start ({ending(code)})", advice="what it said is above")
         time.sleep(0.005)
     told = jvm.told_in.read_bytes()  # two ints of Java, the port and the length of the secret, then the secret
     port, length = (int.from_bytes(told[at : at + 4], "big") for at in (0, 4))
-    secret = told[8 : 8 + length].decode()
     jvm.told_in.unlink()
-    gateway: Any = ClientServer(
-        java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
-        python_parameters=PythonParameters(port=0, eager_load=False),
-    )
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=told[8 : 8 + length].decode())
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
     gateway.proc = jvm.process
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
-    for name in _IMPORTS:
-        java_import(gateway.jvm, name)
     return gateway
 
 
@@ -147,7 +155,7 @@ def end(jvm: Jvm, gateway: Any = None) -> None:
     if gateway is not None:
         _end_accumulators()
     assert jvm.process.stdin is not None
-    if jvm.launch.memory is not None:
+    if jvm.launch.may_be_killed:
         jvm.process.kill()
     jvm.process.stdin.close()
     try:

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from jobs.contract.report import PACKAGES
 from jobs.spark import isolation
-from jobs.spark.execution import Execution
+from jobs.spark.execution import STARTED_BY_SPARK, Execution
 from jobs.spark.spark_options import CONF, ROOT, is_local, values_of
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, UsageError
@@ -33,15 +33,8 @@ WORKER_DAEMON = "udfs.worker_daemon"
 SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
-_HARMLESS = frozenset({
-    "spark.master", "spark.driver.memory", "spark.local.dir", "spark.executor.memory",
-    "--master", "--driver-memory", "--executor-memory", "--conf", "-c", "--properties-file",
-})  # fmt: skip
-_OF_LAUNCHER = frozenset({
-    "HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_DRIVER_MEMORY", "SPARK_MEM",
-    "SPARK_PREPEND_CLASSES", "SPARK_SUBMIT_OPTS", "SPARK_TESTING", "YARN_CONF_DIR",
-})  # fmt: skip
-"""Variables with which the user changes the command of the JVM."""
+_HARMLESS = {"spark.master", "spark.driver.memory", "spark.executor.memory", "spark.local.dir"}
+"""Settings with which the JVM has nothing to write at its end, as it has with an event log."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +42,16 @@ class Launch:
     """What one Spark is started with.
 
     ``arguments`` are those of spark-submit, without the program. ``environment`` is all of the JVM's. ``directory`` is
-    private to this start (None: Spark runs on other machines). ``python`` runs the workers. ``memory`` is the JVM's
-    where the user said nothing else that concerns it: then its command is known, and it has nothing to write at its end
-    (an event log, say). ``worker_environment`` is what Spark adds for Python workers, None where they come from
-    elsewhere.
+    private to this start (None: Spark runs on other machines). ``python`` runs the workers. The JVM ``may_be_killed``
+    where it has nothing to write at its end. ``worker_environment`` is what Spark adds for Python workers, None where
+    they come from elsewhere.
     """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     directory: Path | None
     python: str | None
-    memory: str | None
+    may_be_killed: bool
     worker_environment: Mapping[str, str] | None
 
 
@@ -90,7 +82,7 @@ def check(execution: Execution) -> None:
     file, DependencyMissing for a YARN that is not configured. With ``--deploy-mode cluster`` there is no driver here:
     the process becomes spark-submit, and this does not return.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # this is that driver: all has been decided
+    if STARTED_BY_SPARK:
         return
     if execution.master == "yarn":
         require_yarn(execution.chosen, execution.arguments)
@@ -111,7 +103,6 @@ def plan(execution: Execution) -> Launch:
     environment = dict(os.environ)
     extra: list[str] = []
     directory = ours = None
-    home = spark_home()
     if execution.delta or "io.delta" in " ".join(chosen.values()):
         try:
             extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
@@ -137,35 +128,32 @@ def plan(execution: Execution) -> Launch:
     python = chosen.get("spark.pyspark.python") or ours or environment.get("PYSPARK_PYTHON")
     if python is not None:
         environment["PYSPARK_PYTHON"] = python
+    flags = [*jvm_flags(execution), *filter(None, [environment.get("SPARK_SUBMIT_OPTS")])]
+    if directory is not None:  # what a JVM leaves that is killed, its libraries above all, goes with it
+        flags.insert(0, f'"-Djava.io.tmpdir={directory}"')
     environment |= {
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONSAFEPATH": "1",
-        "SPARK_HOME": str(home),
-        "SPARK_SUBMIT_OPTS": " ".join(filter(None, (*jvm_flags(execution), environment.get("SPARK_SUBMIT_OPTS")))),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SUBMIT_OPTS": " ".join(flags),
     }
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
     early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
-    memory = (settings | chosen).get("spark.driver.memory") if _is_plain(execution, home) else None
     return Launch(
         (*_as_options(settings), *execution.options, *extra),
         environment,
         directory,
         python,
-        memory,
+        _has_nothing_to_write(execution),
         worker_environment(settings | chosen) if early else None,
     )
 
 
-def _is_plain(execution: Execution, home: Path) -> bool:
-    """Returns whether the user said nothing that concerns the JVM but how much memory it has."""
-    said = {*execution.chosen, *(word.partition("=")[0] for word in execution.options if word.startswith("-"))}
-    return (
-        is_local(execution.master)
-        and said <= _HARMLESS
-        and not _OF_LAUNCHER & os.environ.keys()
-        and not (home / "conf").exists()
-    )
+def _has_nothing_to_write(execution: Execution) -> bool:
+    """Returns whether the user said nothing with which a JVM could have something to write at its end."""
+    of_java = values_of(execution.options, "--driver-java-options") or os.environ.get("SPARK_SUBMIT_OPTS")
+    return is_local(execution.master) and not of_java and execution.chosen.keys() <= _HARMLESS
 
 
 def _as_options(settings: Mapping[str, str]) -> list[str]:
@@ -176,7 +164,7 @@ def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
     """Gives pyspark's own start what this program would start Spark with: for a program that makes its SparkSession
     itself. ``options`` are those of spark-submit. Raises as ``plan``.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if STARTED_BY_SPARK:
         return
     planned = plan(Execution(options=tuple(options), delta=delta))
     os.environ.update(planned.environment)

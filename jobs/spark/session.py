@@ -10,7 +10,6 @@ done, for nothing takes longer.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import isolation, jvm, launch
-from jobs.spark.execution import Execution, active_context
+from jobs.spark.execution import STARTED_BY_SPARK, Execution, active_context
 from jobs.spark.runner import SparkRunner, TimedRunner
 from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
@@ -78,7 +77,7 @@ class SparkOnDemand:
     def begin(self) -> None:
         """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
         with self._starting, deferred_signals():
-            if self._begun is None and active_context() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            if self._begun is None and active_context() is None and not STARTED_BY_SPARK:
                 self._begun = jvm.begin(launch.plan(self._execution))
                 self._stack.callback(self._end_jvm)
 

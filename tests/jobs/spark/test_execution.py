@@ -28,7 +28,7 @@ def test_what_the_options_of_spark_say(
     monkeypatch.setattr(executions, "active_context", lambda: None)
     execution = Execution("load", options=options)
     assert (execution.asks_for_spark, execution.on_one_machine) == (asks, one_machine)
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr("jobs.spark.execution.STARTED_BY_SPARK", True)
     assert not execution.on_one_machine, "a driver on a cluster"
 
 

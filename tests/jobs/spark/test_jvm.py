@@ -16,7 +16,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession, SQLContext
 from support.patching import stand_in
 
-from jobs.spark import jvm, jvm_command
+from jobs.spark import jvm
 from jobs.spark.launch import Launch
 from storeformat.errors import DependencyMissing
 
@@ -25,7 +25,7 @@ def planned(**more: Any) -> Launch:
     """What a local Spark is started with, less what a test says otherwise."""
     given = {
         "arguments": (), "environment": dict(os.environ), "directory": None, "python": sys.executable,
-        "memory": None, "worker_environment": None,
+        "may_be_killed": False, "worker_environment": None,
     }  # fmt: skip
     return Launch(**{**given, **more})
 
@@ -44,9 +44,9 @@ def spark_context(monkeypatch: pytest.MonkeyPatch) -> Any:
     return server
 
 
-@pytest.mark.parametrize(("memory", "code"), [("2g", -signal.SIGKILL), (None, 0)])
+@pytest.mark.parametrize(("harmless", "code"), [(True, -signal.SIGKILL), (False, 0)])
 def test_only_a_jvm_with_nothing_to_write_is_killed(
-    memory: str | None, code: int, spark_context: Any, monkeypatch: pytest.MonkeyPatch
+    harmless: bool, code: int, spark_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, daemon = (
         subprocess.Popen(["sh", "-c", "read line; exit 0"], stdin=subprocess.PIPE, preexec_fn=os.setpgrp)  # noqa: PLW1509
@@ -56,7 +56,7 @@ def test_only_a_jvm_with_nothing_to_write_is_killed(
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
     alive, held = os.pipe()
     os.close(held)
-    begun = jvm.Jvm(planned(memory=memory), process, Path("/nonexistent/connect"), daemon, alive)
+    begun = jvm.Jvm(planned(may_be_killed=harmless), process, Path("/nonexistent/connect"), daemon, alive)
     jvm.end(begun, SimpleNamespace(shutdown=lambda: said.append("shutdown")))
     assert (process.returncode, daemon.returncode, said) == (code, -signal.SIGKILL, ["shutdown"])
     assert (SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm) == (None, None, None)
@@ -92,8 +92,12 @@ class TestBegin:
 
     @staticmethod
     def begin(program: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> jvm.Jvm:
-        monkeypatch.setattr(jvm_command, "command_of", lambda launch: ["sh", "-c", program])
-        return jvm.begin(planned(**more))
+        submit = Path(tempfile.gettempdir(), "bin", "spark-submit")
+        submit.parent.mkdir()
+        submit.write_text(f"#!/bin/sh\n{program}\n")
+        submit.chmod(0o700)
+        environment = {**os.environ, "SPARK_HOME": tempfile.gettempdir()}
+        return jvm.begin(planned(environment=environment, **more))
 
     def test_its_output_comes_to_stderr(
         self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
@@ -105,17 +109,17 @@ class TestBegin:
         with pytest.raises(DependencyMissing) as error:
             jvm.connect(begun)
         assert str(error.value) == "Spark's JVM did not start (exit code 0)"
-        assert error.value.advice == "what it said is above; is Java older than 17?"
+        assert error.value.advice == "what it said is above"
         jvm.end(begun)
-        assert list(tmp_path.iterdir()) == []
+        assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
     def test_the_port_and_the_secret_are_what_it_wrote(
         self, monkeypatch: pytest.MonkeyPatch, spark_context: Any
     ) -> None:
         client = SimpleNamespace(jvm="the JVM")
         given: list[Any] = []
-        monkeypatch.setattr("py4j.clientserver.ClientServer", lambda **named: given.append(named) or client)
-        monkeypatch.setattr("py4j.java_gateway.java_import", lambda *words: given.append(words))
+        monkeypatch.setattr("pyspark.java_gateway.ClientServer", lambda **named: given.append(named) or client)
+        monkeypatch.setattr("pyspark.java_gateway.java_import", lambda *words: given.append(words))
         begun = self.begin(
             'printf "\\000\\000\\236\\100\\000\\000\\000\\003abc" >$_PYSPARK_DRIVER_CONN_INFO_PATH.x;'
             "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.x $_PYSPARK_DRIVER_CONN_INFO_PATH; read line",
@@ -126,6 +130,7 @@ class TestBegin:
         assert (parameters.port, parameters.auth_token, parameters.auto_convert) == (40512, "abc", True)
         assert ("the JVM", "org.apache.spark.api.python.*") in given
         assert gateway.proc is begun.process
+        assert not [name for name in os.environ if name.startswith("PYSPARK_GATEWAY")], "the secret"
         assert (SparkContext._gateway, SparkContext._jvm) == (gateway, "the JVM"), "where PySpark looks for them"
         assert not begun.told_in.exists(), "the secret"
         jvm.end(begun)
@@ -154,3 +159,35 @@ class TestBegin:
             assert jvm.EARLY not in of_java
         jvm.end(started)
         assert not started.told_in.parent.exists()
+
+
+class TestWhatItNeeds:
+    @pytest.mark.parametrize(
+        ("said", "found"),
+        [(None, "missing"), ("Not Java", "no Java"), ('version "1.8.0_392"', "8"), ('version "16.0.2"', "16")],
+    )
+    def test_no_java_or_an_older_one(
+        self, said: str | None, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        if said is not None:
+            java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+            java.chmod(0o700)
+        with pytest.raises(DependencyMissing) as error:
+            jvm.require_java()
+        assert str(error.value) == f"Spark needs Java 17 or later: {java} is {found}"
+        assert error.value.advice == "install it, or set JAVA_HOME"
+
+    def test_a_user_id_without_a_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As containers have them: Hadoop's login would end the JVM after a second with a trace."""
+
+        def unknown(number: int) -> None:
+            raise KeyError(number)
+
+        stand_in(monkeypatch, jvm, "pwd", getpwuid=unknown)
+        with pytest.raises(
+            DependencyMissing, match=r"^Spark needs a user with a name, and user id \d+ has no passwd entry$"
+        ):
+            jvm.begin(planned())

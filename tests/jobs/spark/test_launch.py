@@ -22,7 +22,6 @@ class TestLaunch:
     @pytest.fixture(autouse=True)
     def nothing_of_spark_is_set(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in (
-            "PYSPARK_GATEWAY_PORT",
             "PYSPARK_PYTHON",
             "SPARK_CONF_DIR",
             "SPARK_LOCAL_IP",
@@ -74,7 +73,9 @@ class TestLaunch:
         expected = {
             "PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": worker, "PYTHONPATH": str(launch.ROOT),
             "PYTHONSAFEPATH": "1", "SPARK_HOME": str(launch.spark_home()),
-            "SPARK_SUBMIT_OPTS": " ".join([*launch.jvm_flags(Execution("load")), "-Dmine=1"]),
+            "SPARK_SUBMIT_OPTS": " ".join(
+                [f'"-Djava.io.tmpdir={private}"', *launch.jvm_flags(Execution("load")), "-Dmine=1"]
+            ),
         }  # fmt: skip
         assert {name: planned.environment[name] for name in expected} == expected
         assert planned.python == worker
@@ -89,25 +90,22 @@ class TestLaunch:
         assert planned.worker_environment is None
 
     @pytest.mark.parametrize(
-        ("options", "variable", "memory"),
+        ("options", "variable", "killed"),
         [
-            ((), None, "2g"),
-            (("--master", "local[2]", "--driver-memory", "8g"), None, "8g"),
-            (("--driver-memory=8g",), None, "8g"),
-            (("--conf", "spark.eventLog.enabled=true"), None, None),
-            (("--driver-java-options", "-Dx=1"), None, None),
-            (("--verbose",), None, None),
-            (("--master", "spark://h:1"), None, None),
-            ((), "SPARK_SUBMIT_OPTS", None),
-            ((), "HADOOP_CONF_DIR", None),
+            ((), None, True),
+            (("--master", "local[2]", "--driver-memory", "8g"), None, True),
+            (("--conf", "spark.eventLog.enabled=true"), None, False),
+            (("--driver-java-options", "-Dx=1"), None, False),
+            (("--master", "spark://h:1"), None, False),
+            ((), "SPARK_SUBMIT_OPTS", False),
         ],
     )
-    def test_which_jvm_is_all_ours(
-        self, options: tuple[str, ...], variable: str | None, memory: str | None, monkeypatch: pytest.MonkeyPatch
+    def test_which_jvm_may_be_killed(
+        self, options: tuple[str, ...], variable: str | None, killed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if variable is not None:
             monkeypatch.setenv(variable, "x")
-        assert launch.plan(Execution("load", options=options)).memory == memory
+        assert launch.plan(Execution("load", options=options)).may_be_killed == killed
 
     def test_the_machines_own_python_is_for_other_machines_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A profile that names one for another Spark broke each job here."""
@@ -133,7 +131,7 @@ class TestLaunch:
             os.environ.update(before)
 
     def test_a_driver_that_spark_submit_has_started_is_left_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+        monkeypatch.setattr(launch, "STARTED_BY_SPARK", True)
         before = dict(os.environ)
         launch.prepare(["--master", ""])
         launch.check(Execution("load", options=("--master", "")))
