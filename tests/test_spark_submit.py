@@ -123,7 +123,7 @@ class TestWithoutSetUp:
             ("/nowhere", "rebuild --store", 64, "error: argument --store"),
             (
                 "/nowhere", "rebuild --store S --output D", 69,
-                "error: Spark needs Java 17 or later: JAVA_HOME=/nowhere has no bin/java\n",
+                "error: Spark needs Java 17 or later: /nowhere/bin/java is missing\n",
             ),
             ("11.0.2", "rebuild --store S --output D", 69, "error: Spark needs Java 17 or later: "),
             ("nonsense", "rebuild --store S --output D", 69, "error: Spark needs Java 17 or later: "),
