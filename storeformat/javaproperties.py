@@ -3,7 +3,7 @@ r"""Files of properties as Java reads them: broker.conf, and what Spark takes it
 One pair a line, ``name=value``; a name ends at the first ``=``, ``:`` or blank, ``#`` and ``!`` begin a comment, a
 backslash takes the next line or the next character in, and the last one of a name counts.
 
-Mirrors Properties#load; ``\uXXXX`` and ``\n`` are taken as plain letters.
+Mirrors Properties#load, ``\uXXXX`` and ``\n`` included. Of bytes Java makes letters by ISO-8859-1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 
 _BLANKS = " \t\f"
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -29,7 +30,17 @@ def parse_properties(text: str) -> dict[str, str]:
             continue
         match = _PROPERTY.match(logical)
         if match is not None and not logical.startswith(("#", "!")):
-            name, value = (_ESCAPED.sub(r"\1", part) for part in match.groups())
+            name, value = (_ESCAPED.sub(_letter, part) for part in match.groups())
             pairs[name] = value
         logical = ""
     return pairs
+
+
+def _letter(escaped: re.Match[str]) -> str:
+    code, letter = escaped.groups()
+    return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)
+
+
+def as_written(text: str) -> str:
+    """Returns how a text is written in a file of properties, so that Java reads it whatever its letters."""
+    return "".join(letter if letter.isascii() else f"\\u{ord(letter):04x}" for letter in text)

@@ -123,9 +123,9 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     if options.keep_crc_failures and options.on_damage != "salvage":
         raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
     conf = read_broker_conf(options.broker_conf, options.settings)
-    layout, given = conf.layout(), conf.given
+    conf.layout()  # raises, whatever the release
     store = find_store(options.store, conf, options.broker_version)
-    root = store.root
+    root, layout, given = store.root, store.conf.layout(), store.conf.given
     directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
     sized = "mappedFileSizeCommitLog" in given
     size = layout.mapped_file_size_commit_log if sized else None
@@ -134,7 +134,10 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
     layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
     notes += [
-        f"--set {name}: the files of a store do not depend on it" for name, _ in options.settings if not EFFECTS[name]
+        f"--set {name}: "
+        + ("the files of a store do not depend on it" if name in given else f"unknown to {store.rules.version}")
+        for name, _ in options.settings
+        if not EFFECTS[name] or name not in given
     ]
     notes += [
         f"{path} is empty and is ignored: the broker died while it created the file, or its content is lost"
@@ -168,8 +171,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
     return OpenedStore(
-        root, conf, store.rules, store.release_reason, store.suggests, layout, segments, tuple(notes), batch_topics,
-        as_broker, committed.end, missing_from=committed.missing_from,
+        root, store.conf, store.rules, store.release_reason, store.suggests, layout, segments, tuple(notes),
+        batch_topics, as_broker, committed.end, missing_from=committed.missing_from,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     files_and_space.store_in_use,
     files_and_space.log_files,
     files_and_space.index_sizes,
+    files_and_space.not_files,
     files_and_space.not_the_brokers,
     log_cuts.settings_not_taken,
     log_cuts.records_not_taken,

@@ -82,6 +82,8 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             cure=f"nothing, if {backup.path} is as new as what was lost",
             unsafe=False,
         )
+    elif config.name == _TOPICS and config.taken is not None and not config.value:
+        yield _nothing(store, config, "without a topic, and a broker has some from its first start on")
     elif config.taken is None:
         why = f" ({main.why})" if main.why else ""
         yield _nothing(store, config, f"{main.content.value}{why}, and its .bak {backup.content.value}")

@@ -148,6 +148,22 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
         )
 
 
+def not_files(store: StoppedStore) -> Iterator[Reason]:
+    """Yields directories where a broker opens a file: StoreCheckpoint, IndexService#load and the lock of
+    DefaultMessageStore end its start (4.9.8 to 5.5.0).
+    """
+    single = [local_status.status_of(store.place(name)) for name in (LOCK, CHECKPOINT)]
+    for status in (*single, *local_status.statuses_in(store.place(INDEX))):
+        if status is not None and status.is_directory:
+            yield Reason(
+                "stray_file",
+                f"{status.path} is a directory, where the broker opens a file: it does not start",
+                found="a directory",
+                expected="a file",
+                cure=store.set_aside(status.path),
+            )
+
+
 def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
     """Yields files that the user who owns the log may not open for writing: a lock that root made is enough.
 

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.javacompat import parse_int
+from storeformat.store.layout import StoreLayout
 from storeformat.store.setting_names import EFFECTS
 
 _CHOICES = {
@@ -25,14 +27,17 @@ _CHOICES = {
     "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
 }
 """Settings whose setters take these words alone, the first by default (MessageStoreConfig#setBrokerRole)."""
+_MARK = "\xef\xbb\xbf"
+"""A byte order mark of UTF-8, as Java reads it."""
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
 
 
 def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
     """Yields numbers and switches of broker.conf that the broker passes over, and paths that have a blank to it.
 
-    Mirrors MixAll#properties2Object (4.9.8 to 5.5.0).
+    Mirrors Properties#load, MixAll#properties2Object and UtilAll#isItTimeToDo (4.9.8 to 5.5.0).
     """
+    default = {name: str(value).lower() for name, value in StoreLayout().settings().items()}
     for name, text in store.conf.not_taken():
         yield Reason(
             "setting_not_taken",
@@ -41,7 +46,7 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
             found=text,
             expected=text.strip(),
             cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
-            unsafe=bool(EFFECTS.get(name)),
+            unsafe=bool(EFFECTS.get(name)) and text.strip() != default.get(name),
         )
     for name, choices in _CHOICES.items():
         text = store.conf.given.get(name, choices[0])
@@ -52,8 +57,29 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
                 found=text,
                 expected=list(choices),
                 cure=f"write {name} as one of {', '.join(choices)} in broker.conf",
-                unsafe=name == "brokerRole",
+                unsafe=name == "brokerRole" and text.strip() != choices[0],
             )
+    for name in store.conf.given:
+        if name.startswith(_MARK):
+            meant = name.removeprefix(_MARK)
+            yield Reason(
+                "setting_not_taken",
+                f"broker.conf begins with a byte order mark, and the broker does not know its first setting, {meant}",
+                found=_MARK,
+                expected=meant,
+                cure="save broker.conf without a byte order mark",
+                unsafe=bool(EFFECTS.get(meant)),
+            )
+    hours = store.conf.text("deleteWhen", "04")
+    if any(parse_int(hour) is None for hour in hours.split(";")):
+        yield Reason(
+            "setting_not_taken",
+            f"deleteWhen has '{hours}', which are no hours: the broker deletes nothing, however full the disk is",
+            found=hours,
+            expected="hours, such as 04 or 04;16",
+            cure="write hours, such as deleteWhen=04",
+            unsafe=False,
+        )
     for name in _PATHS:
         text = store.conf.given.get(name, "")
         if text != text.strip() and not store.rules.trims_settings:

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from jobs.preflight.stopped_store import StoppedStore
-from storeformat.store.setting_names import EFFECTS
-
-_JUDGED = frozenset(
-    """
-    checkCRCOnRecover cleanFileForciblyEnable commitLogRecoverMaxNum configManagerVersion deleteWhen
-    diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio enableControllerMode fileReservedTime
-    forceVerifyPropCRC messageIndexSafe recheckReputOffsetFromCq storePathBrokerIdentity storePathEpochFile
-    storePathRootDir timerStopEnqueue timerWheelEnable useSingleRocksDBForAllConfigs
-    """.split()  # noqa: SIM905  (a line a name would be 20)
-)
-"""Settings with the effects ``kept`` and ``delivered`` that a rule follows."""
+from storeformat.store.setting_names import NOT_JUDGED
 
 
 def looked_at(store: StoppedStore) -> list[str]:
@@ -34,7 +24,6 @@ def looked_at(store: StoppedStore) -> list[str]:
 def not_looked_at(store: StoppedStore) -> list[str]:
     """Returns what no rule looked at, and may matter."""
     conf, tail = store.conf, store.tail
-    settings = [name for name in conf.given if EFFECTS.get(name) in ("kept", "delivered") and name not in _JUDGED]
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
         *(["units of queues in RocksDB, delay levels and timers"] if store.queues_in_rocksdb else []),
@@ -42,5 +31,5 @@ def not_looked_at(store: StoppedStore) -> list[str]:
         "entries of the index",
         "what consumers of POP hold",
         *([] if conf.from_file else ["broker.conf, which was not given"]),
-        *([f"settings: {', '.join(sorted(settings))}"] if settings else []),
+        *([f"settings: {', '.join(sorted(settings))}"] if (settings := NOT_JUDGED & conf.given.keys()) else []),
     ]

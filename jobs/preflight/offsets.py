@@ -98,7 +98,7 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
     OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
     """
-    topics = store.configs["topics.json"].value
+    topics, slave = store.configs["topics.json"].value, store.conf.text("brokerRole", "") == "SLAVE"
     for topic, group, queue_id, committed in _committed(store):
         end = end_after_start(store, (topic, queue_id))
         if committed <= end:
@@ -107,12 +107,14 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
         yield Reason(
             "committed_beyond_queue",
             f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would "
-            f"skip the next {committed - end} messages" + (", but the topic is not configured" if deleted else ""),
+            f"skip the next {committed - end} messages"
+            + (", but the topic is not configured" if deleted else "")
+            + (", but a slave has its master's offsets, and reads on" if slave else ""),
             found=committed,
             expected=f"at most {end}",
             cure=f'in {store.offsets_file.main.path}, "{topic}@{group}", set {queue_id}:{committed} to '
             f"{queue_id}:{end} while the broker is stopped",
-            unsafe=not deleted,
+            unsafe=not (deleted or slave),
         )
 
 

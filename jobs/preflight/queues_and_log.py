@@ -290,6 +290,14 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
         size_of[batch] = size
         wrong = [file for queue in queues for file in _of_wrong_length(queue, size)]
         yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
+    batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
+    if batches and not store.rules.knows_timers:
+        yield Reason(
+            "queue_files",
+            f"{len(batches)} topics have queues of batches, which no broker before 5.0.0 reads: {first_of(batches)}",
+            found=batches,
+            cure="start a broker of 5.0.0 or later",
+        )
     for (topic, queue_id), queue in sorted(store.queues.items()):
         name = f"queue {queue_id} of {topic}"
         size = size_of[queue.batch]

@@ -104,7 +104,7 @@ def read_stopped_store(
     if not locations.is_local(locations.absolute(root)):
         raise NotAStore("a broker starts on a local disk only", path=root)
     store = find_store(root, conf, version)
-    rules, log = store.rules, log_files(store.root, conf)
+    conf, rules, log = store.conf, store.rules, log_files(store.root, store.conf)
     if all(local_status.status_of(path) is None for path in log.directories):
         raise MissingInput(
             "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"

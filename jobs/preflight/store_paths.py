@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.javaproperties import as_written
 from storeformat.storage import local_status, outputs
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
 from storeformat.store.log_directories import paths_unread_by_broker
@@ -43,8 +44,8 @@ def other_store(store: StoppedStore) -> Iterator[Reason]:
         f"{store.root} was judged",
         found=named,
         expected=store.root,
-        cure=f"set {_ROOT}={store.root} in broker.conf and the paths of its log with it; for a copy of the store, "
-        f"give --set {_ROOT}={store.root}",
+        cure=f"set {_ROOT}={as_written(store.root)} in broker.conf and the paths of its log with it; for a copy of the "
+        f"store, give --set {_ROOT}={store.root}",
     )
 
 
@@ -78,7 +79,7 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
                 expected="segments",
                 cure=f"write {setting} with whole paths, without blanks after its commas"
                 if relative
-                else f"set {setting}={own} in broker.conf, or mount {path}"
+                else f"set {setting}={as_written(own)} in broker.conf, or mount {path}"
                 if own and len(paths) == 1
                 else f"mount {path}, or make the directory if it is new",
                 unsafe=not partly,
@@ -120,7 +121,7 @@ def log_of_group(store: StoppedStore) -> Iterator[Reason]:
     """
     if not store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
         return
-    if not store.log.of_group:
+    if not (store.log.of_group and store.log.files):
         yield Reason(
             "store_path",
             "enableDLegerCommitLog=true, and the store has no log of a DLedger group: the broker begins an empty one"

@@ -34,9 +34,10 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     """
     timers = store.timers
     off = [f"{name}={str(not on).lower()}" for name, on in _ON.items() if store.conf.flag(name, default=on) != on]
-    if off:
-        yield from _timers_off(store, off)
-    if not store.conf.flag("timerWheelEnable", default=True):
+    known = store.rules.knows_timers
+    if off or not known:
+        yield from _timers_off(store, off if known else ["a broker before 5.0.0"])
+    if not known or not store.conf.flag("timerWheelEnable", default=True):
         return
     if timers.wheel_size not in (None, 0, WHEEL_SIZE):
         yield Reason(
@@ -107,7 +108,9 @@ def _timers_off(store: StoppedStore, off: list[str]) -> Iterator[Reason]:
         f"{TIMER_TOPIC}, and none is delivered while it is so",
         found=off,
         expected=[f"{name}={str(on).lower()}" for name, on in _ON.items()],
-        cure=f"write {' and '.join(f'{name}={str(on).lower()}' for name, on in _ON.items())} in broker.conf",
+        cure=f"write {' and '.join(f'{name}={str(on).lower()}' for name, on in _ON.items())} in broker.conf"
+        if store.rules.knows_timers
+        else "start a broker of 5.0.0 or later, until they are delivered",
         unsafe=metrics is not None,
     )
 

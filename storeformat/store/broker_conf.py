@@ -101,7 +101,7 @@ def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ())
     size = files.size_of(path)
     if size is not None and size > LARGEST:
         raise WrongSettings("this is not a broker.conf", path=path, found=size, expected="at most 1 MiB")
-    written = parse_properties(files.read_bytes(path).decode("utf-8", "replace"))
+    written = parse_properties(files.read_bytes(path).decode("latin-1"))
     if torn := [name for name, text in written.items() if "\0" in text]:
         raise WrongSettings("this broker.conf is torn: a value holds a byte of zero", path=path, found=torn[0])
     return BrokerConf({**written, **dict(settings)}, path=path)

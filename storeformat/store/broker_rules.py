@@ -52,6 +52,8 @@ class BrokerRules:
     """Records with two-byte topic lengths (V2) are records to some of the releases (5.1.0, and all later ones)."""
     reads_long_topics: bool = False
     """They are to all of them (from 5.1.1)."""
+    knows_timers: bool = False
+    """It delivers timer messages, and reads queues of batches (from 5.0.0)."""
     wants_dup_info: bool = False
     """With ``duplicationEnable`` recovery takes no record with properties and without DUP_INFO (from 5.0.0)."""
     wants_property_crc: bool = False
@@ -108,6 +110,7 @@ _UNTIL: dict[str, Release] = {"count_every_put": (4, 7, 1), "split_parser": (4, 
 _SINCE: dict[str, Release] = {
     "corrects_delay_offsets": (4, 9, 2),
     "search_min_offset": (5, 0, 0),
+    "knows_timers": (5, 0, 0),
     "wants_dup_info": (5, 0, 0),
     "deletes_at_once": (5, 0, 0),
     "trusts_clean_stop": (5, 0, 0),

@@ -8,6 +8,7 @@ name, class     MessageStoreConfig or BrokerConfig; empty for BrokerIdentity, Ne
 releases        those of 4.9.8, 5.1.4, 5.3.3 and 5.5.1 that have the setter, as ``javap`` lists it
 effect          ``files``: what files hold; ``kept``: what a start keeps or finds; ``delivered``: what is delivered;
                 none where it is of threads, memory, networks, metrics or authentication
+judged          ``yes`` where a rule of ``preflight`` follows it
 ==============  ======================================================================================================
 
 Effects are by the uses of each getter in these releases. Some names promise more than they do:
@@ -21,8 +22,22 @@ import difflib
 from importlib import resources
 
 _TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text(encoding="ascii")
-EFFECTS = {row["name"]: row["effect"] for row in csv.DictReader(_TABLE.splitlines())}
+_ROWS = {row["name"]: row for row in csv.DictReader(_TABLE.splitlines())}
+EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}
 """What depends on a setting, "" for nothing of a store."""
+NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and not row["judged"])
+_LACK = {
+    "5.1.4": ("4.6", "4.8", "4.9"),
+    "5.3.3": ("4.6", "4.8", "4.9", "5.0", "5.1"),
+    "5.5.1": ("4.6", "4.8", "4.9", "5.0", "5.1", "5.3"),
+}
+"""Which names of releases lack a setting, by the first of the four releases that has it."""
+
+
+def is_known(name: str, version: str) -> bool:
+    """Returns whether the releases of a name of rules may know a setting; one of no table of settings is known."""
+    row = _ROWS.get(name)
+    return row is None or version not in _LACK.get(row["releases"].partition(" ")[0], ())
 
 
 def nearest_names(name: str) -> list[str]:

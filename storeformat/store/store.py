@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from storeformat.errors import MissingInput
@@ -21,13 +21,14 @@ from storeformat.store.broker_rules import (
 )
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
 from storeformat.store.layout import LOCK
+from storeformat.store.setting_names import is_known
 from storeformat.store.store_signs import release_signs
 
 
 @dataclass(frozen=True)
 class Store:
     """A store below ``root``, a path or a URI. ``release_reason`` says why its ``rules`` are these, ``suggests`` which
-    others its files show, None where these do or nothing does.
+    others its files show, None where these do or nothing does. ``conf`` has what a broker of that release knows.
     """
 
     root: str
@@ -71,9 +72,12 @@ def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store
         advice = "load, verify and inspect take several stores with --stores FILE" if "{broker}" in root else None
         raise MissingInput("there is no such store", path=root, advice=advice)
     shown, why = guess_version(release_signs(root, conf.index_sizes()))
-    if version is None:
+    if version is None and why == NOTHING_SHOWN:
         return Store(root, conf, rules_of(shown), why, None)
-    rules = rules_of(version)
+    rules = rules_of(version or shown)
+    conf = replace(conf, given={name: text for name, text in conf.given.items() if is_known(name, rules.version)})
+    if version is None:
+        return Store(root, conf, rules, why, None)
     suggests = f"{shown}: {why}" if shown not in (rules.version, DEFAULT) else None
     return Store(root, conf, rules, _given(version, rules), suggests)
 

@@ -194,8 +194,7 @@ def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
         topic: TopicQueues(
             _int(entry.get("readQueueNums", DEFAULT_QUEUES)), _int(entry.get("writeQueueNums", DEFAULT_QUEUES))
         )
-        for topic, entry in _table(document, "topicConfigTable").items()
-        if isinstance(entry, dict)
+        for topic, entry in _entries(document, "topicConfigTable").items()
     }
 
 
@@ -207,7 +206,7 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topics.json": decode_topics,
     CONSUMER_OFFSETS: decode_consumer_offsets,
     LMQ_OFFSETS: decode_light_groups,
-    "subscriptionGroup.json": _decode_table("subscriptionGroupTable"),
+    "subscriptionGroup.json": lambda document: _entries(document, "subscriptionGroupTable"),
     "delayOffset.json": decode_delay_offsets,
     "consumerFilter.json": _decode_table("filterDataByTopic"),
     "consumerOrderInfo.json": _decode_table("table"),
@@ -219,6 +218,11 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
 def _table(document: Any, name: str) -> Mapping[str, Any]:
     """Returns a table of a document. A document without it, or the word null, loads as nothing."""
     return _mapping(_mapping(document).get(name))
+
+
+def _entries(document: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
+    """Returns a table whose values are objects, too."""
+    return {key: _mapping(value) for key, value in _table(document, name).items() if value is not None}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -302,6 +302,7 @@ def test_the_path_of_the_database(
     store: StoreToStart, folder: str, apart: str, found: str | None, expected: str | None
 ) -> None:
     store.conf |= {"storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": apart}
+    store.version = "5.5"
     database(store, folder)
     database(store, "config", "topics")
     reason = Reason(

@@ -66,6 +66,11 @@ def delayed(levels: dict[int, int], **conf: str) -> Damage:
     return damaged
 
 
+def directory_at(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir(parents=True)
+
+
 def with_timers(damage: Damage) -> Damage:
     def damaged(store: StoreToStart) -> None:
         rest = store.root.parent / "with timers"
@@ -90,6 +95,9 @@ def with_timers(damage: Damage) -> Damage:
 DAMAGES: dict[str, tuple[str, Damage]] = {
     "a stray file": ("stray_file", lambda store: (store.root / "commitlog" / "it's $(notes)").touch()),
     "a directory": ("stray_file", of_release("4.9", lambda store: (store.root / "commitlog" / "old").mkdir())),
+    "a directory for a checkpoint": ("stray_file", lambda store: directory_at(store.root / "checkpoint")),
+    "a directory for an index file": ("stray_file", lambda store: directory_at(store.root / "index" / "2026")),
+    "no topic": ("config_lost", lambda store: store.config("topics.json").write_text("{}")),
     "a size": ("segment_size", lambda store: store.conf.update(mappedFileSizeCommitLog="8192")),
     "a cut segment": ("segment_size", lambda store: os.truncate(store.segment(0), 4000)),
     "an empty segment": (

@@ -49,10 +49,8 @@ def test_where_the_database_ends(
     store: StoreToStart, most: str, dispatched: int | None, after_crash: bool, found: str | None
 ) -> None:
     """Segments begin at 0 and 4096, the second record at 165, and the log ends at 6744."""
-    store.conf["commitLogRecoverMaxNum"] = most
-    stopped = replace(
-        store.stopped(), rules=rules_of("5.5"), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash
-    )
+    store.conf["commitLogRecoverMaxNum"], store.version = most, "5.5"
+    stopped = replace(store.stopped(), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash)
     before = (
         f"the queues in RocksDB end at offset {dispatched}, and the start goes back to 4096 only: the messages between "
         "are in no queue"

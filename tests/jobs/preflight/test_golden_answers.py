@@ -63,7 +63,7 @@ def test_a_store_of_4_6_1_is_none_of_5_3(tmp_path: Path) -> None:
     settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
     answer = safe_to_start(str(root), settings)
     assert not answer.safe
-    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size"]
+    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size", "config_lost"]
 
 
 def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> None:

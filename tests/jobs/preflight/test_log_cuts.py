@@ -71,6 +71,21 @@ def test_settings_with_a_blank(store: StoreToStart) -> None:
     assert store.reasons(NOT_TAKEN) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "unsafe", "what"),
+    [
+        ("maxIndexNum", "20000000 ", False, "does not take maxIndexNum='20000000 '"),
+        ("\xef\xbb\xbfmaxIndexNum", "60", True, "does not know its first setting, maxIndexNum"),
+        ("\xef\xbb\xbflistenPort", "60", False, "does not know its first setting, listenPort"),
+        ("deleteWhen", "04;x", False, "deletes nothing, however full the disk is"),
+    ],
+)
+def test_what_is_not_taken(store: StoreToStart, name: str, text: str, unsafe: bool, what: str) -> None:
+    store.conf[name] = text
+    reason = store.only_reason(NOT_TAKEN)
+    assert (reason.unsafe, what in reason.what) == (unsafe, True)
+
+
 def test_a_path_with_a_blank_before_5_2(store: StoreToStart) -> None:
     store.conf["storePathRootDir"] = f"{store.root} "
     assert store.reasons(NOT_TAKEN) == []

@@ -14,6 +14,7 @@ from support.store_to_start import QUEUE_FILE, SEGMENT, StoreToStart, finished, 
 from jobs.preflight import queues_and_log
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.broker_rules import rules_of
 
 UNIT = struct.Struct(">qiq")
 NOT_SERVED = "messages_not_served"
@@ -156,6 +157,8 @@ def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
         assert [reason.expected for reason in found] == [13800000] * wrong
     shown = replace(stopped, queues=queues, conf=BrokerConf({}, from_file=False))
     assert list(queues_and_log.queue_files(shown)) == []
+    (reason,) = queues_and_log.queue_files(replace(shown, rules=rules_of("4.9")))
+    assert (reason.found, reason.unsafe) == (["Stock"], True)
 
 
 @pytest.mark.parametrize("is_first", [False, True])

@@ -89,6 +89,8 @@ def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
     (reason,) = store.answer().reasons
     assert (reason.rule, reason.unsafe, reason.expected) == (RULE, True, "dledger-n0/data")
     assert "after the 2 segments of a plain log" in reason.what
+    (store.root / "dledger-n0" / "data").mkdir(parents=True)
+    assert store.only_reason(RULE).unsafe, "an empty one is none"
 
 
 def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:

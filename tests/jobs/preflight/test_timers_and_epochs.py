@@ -317,3 +317,7 @@ def test_timers_that_are_switched_off(waiting: StoreToStart, name: str, off: str
     cure = "write timerWheelEnable=true and timerStopEnqueue=false in broker.conf"
     assert [(reason.unsafe, reason.cure) for reason in found] == [(count is not None, cure)] * (what is not None)
     assert not found or found[0].what.startswith(f"{name}={off}: {what} in rmq_sys_wheel_timer")
+    waiting.version = "4.9"
+    (found,) = [waiting.reasons("timers_off")] if what else [[]]
+    assert [reason.unsafe for reason in found] == [count is not None] * len(found)
+    assert not found or found[0].what.startswith("a broker before 5.0.0: ")

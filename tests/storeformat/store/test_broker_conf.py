@@ -12,9 +12,9 @@ from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_bytes(b"a = 1 \nmaxIndexNum = 2\nname = \xff\n")
+    conf.write_bytes(b"a = 1 \nmaxIndexNum = 2\nname = \xff\\u00fc\\t\n")
     assert read_broker_conf(str(conf), (("maxIndexNum", "3"), ("maxHashSlotNum", "4"))) == BrokerConf(
-        {"a": "1 ", "maxIndexNum": "3", "maxHashSlotNum": "4", "name": "\ufffd"}, path=str(conf)
+        {"a": "1 ", "maxIndexNum": "3", "maxHashSlotNum": "4", "name": "ÿü\t"}, path=str(conf)
     )
     assert read_broker_conf(None, ()) == BrokerConf({}, from_file=False)
     assert BrokerConf().from_file

@@ -59,6 +59,15 @@ def test_what_cannot_be_held_is_torn(tmp_path: Path, content: bytes, why: str) -
     assert found == ConfigCopy(str(path), FileState.TORN, modified, why=why, text=content.decode())
 
 
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json"])
+def test_entries_are_objects(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config").mkdir()
+    path, table = tmp_path / "config" / name, {"t": "topicConfigTable", "s": "subscriptionGroupTable"}[name[0]]
+    for entry, state in (("{}", FileState.SOUND), ("null", FileState.SOUND), ("5", FileState.TORN)):
+        path.write_text(f'{{"{table}":{{"A":{entry}}}}}')
+        assert read_config(str(tmp_path), path.name).main.content is state
+
+
 def test_what_nests_too_deep_is_torn(tmp_path: Path) -> None:
     found = read(tmp_path, b'{"offsetTable":' + b"[" * 100_000, None).main
     assert found.content is FileState.TORN
@@ -92,7 +101,7 @@ def test_a_copy_says_what_was_read_and_when(tmp_path: Path) -> None:
         ("consumerFilter.json", '{"filterDataByTopic":{"T":1}}', {"T": 1}),
         ("consumerOrderInfo.json", '{"table":{"T@g":1}}', {"T@g": 1}),
         ("timermetrics", '{"timingCount":{"T":1}}', {"T": 1}),
-        ("topics.json", '{"topicConfigTable":{"A":{"readQueueNums":4},"B":5}}', {"A": TopicQueues(4, 16)}),
+        ("topics.json", '{"topicConfigTable":{"A":{"readQueueNums":4}}}', {"A": TopicQueues(4, 16)}),
         ("topics.json", '{"topicConfigTable":{"A":{"writeQueueNums":4}}}', {"A": TopicQueues(16, 4)}),
         ("lmqConsumerOffset.json", '{"lmqOffsetTable":{"T":1,"@g":1,"T@":1,"T@g":2}}', {("T", "g"): {0: 2}}),
     ],
