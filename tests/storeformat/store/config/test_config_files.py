@@ -63,7 +63,7 @@ def test_what_cannot_be_held_is_torn(tmp_path: Path, content: bytes, why: str) -
 def test_entries_are_objects(tmp_path: Path, name: str) -> None:
     (tmp_path / "config").mkdir()
     path, table = tmp_path / "config" / name, {"t": "topicConfigTable", "s": "subscriptionGroupTable"}[name[0]]
-    for entry, state in (("{}", FileState.SOUND), ("null", FileState.SOUND), ("5", FileState.TORN)):
+    for entry, state in (("{}", FileState.SOUND), ("null", FileState.TORN), ("5", FileState.TORN)):
         path.write_text(f'{{"{table}":{{"A":{entry}}}}}')
         assert read_config(str(tmp_path), path.name).main.content is state
 
