@@ -204,6 +204,7 @@ class PublishOptions(JobOptions):
     store: StoppedStore
     rebuilt: Annotated[str, Given(read.path, "DIR", "--from"), "what `rebuild` wrote"]
     commitlog: CommitLog = ()
+    broker_conf: Annotated[str | None, FILE, "the broker.conf with which the broker will be started"] = None
     after_crash: Annotated[bool, "the broker did not stop cleanly: accept its abort file"] = False
     dry_run: DryRun = False
 

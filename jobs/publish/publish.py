@@ -59,7 +59,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
             fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
             facts = _publish(root, fetched, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
-        facts |= start_facts(root, settings=[("storePathCommitLog", path) for path in options.commitlog[:1]])
+        log = [("storePathCommitLog", path) for path in options.commitlog[:1]]
+        facts |= start_facts(root, options.broker_conf, log)
     return reporter.report("publish", **facts)
 
 
@@ -182,6 +183,8 @@ def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
         notes.append(f"these queues are files, but {shown}: broker.conf must say storeType=default")
     if kind == "rocksdb" and any(name.startswith(f"{ROCKSDB_QUEUES}/") for name in manifest.files):
         notes.append(f"the database goes to {ROCKSDB_QUEUES}/: broker.conf must say {SEPARATE}=true")
+    if kind == "file" and not shown and durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+        notes.append("the database beside the queues in consumequeue/ goes to the backup, and none takes its place")
     if kind == "file" and durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")
     return notes

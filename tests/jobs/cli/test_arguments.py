@@ -25,7 +25,7 @@ TAKES = {
     "demo": f"{OUTPUT} --output",
     "rebuild": f"{LOG} {OUTPUT} --replica --output --repair-log --topic --only --queue-store --topics-json"
     " --consumer-offsets-at --compact --ignore-free-space --dry-run",
-    "publish": f"{OUTPUT} --store --from --commitlog --after-crash --dry-run",
+    "publish": f"{OUTPUT} --store --from --commitlog --broker-conf --after-crash --dry-run",
     "restore": f"{OUTPUT} --store --backup --dry-run",
     "preflight": f"{OUTPUT} --store --broker-conf --set --broker-version --replica",
     "verify": f"{LOG} {OUTPUT} --stores --replica --topic --only",

@@ -180,6 +180,12 @@ def test_a_database_in_a_folder_of_its_own_needs_a_setting(tmp_path: Path) -> No
     assert publish._queue_store_notes(str(tmp_path), plain_manifest(queue_store_asked_for=True))[-1] == (
         "consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched"
     )
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "CURRENT").touch()
+    twice = plain_manifest(settings={"rocksdbCQDoubleWriteEnable": "true"})
+    assert publish._queue_store_notes(str(tmp_path), twice)[0] == (
+        "the database beside the queues in consumequeue/ goes to the backup, and none takes its place"
+    )
 
 
 @pytest.mark.parametrize(("topics", "asked"), [((("T", None),), True), ((), False)])
@@ -349,7 +355,7 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
         publish, "read_manifest", lambda source: SimpleNamespace(digest="0123456789abcdef01", of=source)
     )
     monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {})
-    monkeypatch.setattr(publish, "start_facts", lambda root, settings: {"settings": settings, "root": root})
+    monkeypatch.setattr(publish, "start_facts", lambda root, conf, log: {"settings": log, "root": root})
     options = PublishOptions(store=str(case.root), rebuilt="s3://b/out", commitlog=("/x/log", "/y/log"))
     facts = publish.run(options, quiet())
     root = str(case.root)
