@@ -11,7 +11,7 @@ from jobs.preflight.stopped_store import StoppedStore
 from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus
-from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
+from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, QUEUE_KINDS
 
 
 def store_in_use(store: StoppedStore) -> Iterator[Reason]:
@@ -189,7 +189,7 @@ def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
-    for name in ("", LOCK, CHECKPOINT, ABORT, "config", INDEX, "consumequeue"):
+    for name in ("", LOCK, CHECKPOINT, ABORT, "config", INDEX, "timerwheel", "timerlog", *QUEUE_KINDS):
         status = local_status.status_of(store.place(name) if name else store.root)
         if status is not None:
             yield status
@@ -210,6 +210,16 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
     if not store.log.segments:
         return
     directory = store.log.directories[0]
+    for place in dict.fromkeys((directory, store.root)):
+        if not local_status.space_of(place).takes_files:
+            yield Reason(
+                "free_space",
+                f"the file system of {place} takes no new file: it is mounted read-only, or has no inode left",
+                found=place,
+                expected="a file system to write to",
+                cure="mount it for writing, or remove files that are not the broker's",
+            )
+            return
     space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)
     if space.available < store.log.size:
         yield Reason(

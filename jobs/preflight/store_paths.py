@@ -35,6 +35,15 @@ def other_store(store: StoppedStore) -> Iterator[Reason]:
     Mirrors MessageStoreConfig#getStorePathRootDir (4.5.1 to 5.5.0).
     """
     named = store.conf.text(_ROOT, "")
+    if named and not named.startswith("/"):
+        yield Reason(
+            "store_path",
+            f"{_ROOT} names '{named}', a path relative to where the broker is started; {store.root} was judged",
+            found=named,
+            expected=store.root,
+            cure=f"set {_ROOT}={as_written(store.root)} in broker.conf",
+        )
+        return
     if not named or outputs.resolved(named) == outputs.resolved(store.root):
         return
     there = local_status.status_of(named) is not None

@@ -113,6 +113,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "no DUP_INFO": ("log_cut", lambda store: store.conf.update(duplicationEnable="true")),
     "no property CRC": ("log_cut", lambda store: store.conf.update(forceVerifyPropCRC="true")),
     "another store": ("store_path", lambda store: store.conf.update(storePathRootDir="/nowhere")),
+    "a relative root": ("store_path", lambda store: store.conf.update(storePathRootDir=os.path.relpath(store.root))),
     "no path": ("store_path", lambda store: store.conf.update(storePathCommitLog="/nowhere")),
     "no group": ("store_path", lambda store: store.conf.update(enableDLegerCommitLog="true")),
     "no config": ("config_absent", lambda store: shutil.rmtree(store.root / "config")),
