@@ -49,8 +49,8 @@ def test_only_a_jvm_with_nothing_to_write_is_killed(
     harmless: bool, code: int, spark_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, daemon = (
-        subprocess.Popen(["sh", "-c", "read line; exit 0"], stdin=subprocess.PIPE, preexec_fn=os.setpgrp)  # noqa: PLW1509
-        for _ in range(2)
+        subprocess.Popen(["sh", "-c", program], stdin=subprocess.PIPE, preexec_fn=os.setpgrp)  # noqa: PLW1509
+        for program in ("read line; exit 0", "sleep 600")
     )
     said: list[str] = []
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
