@@ -197,7 +197,7 @@ with spark_session(BROUGHT) as spark:
 
 delta_jars() {
     say "  Delta's jars"
-    fetch_jars "$conf/delta-jars.sha256" "$venv/jars" || say '  without them no report by Spark and no repair of a table; --setup tries again'
+    fetch_jars "$conf/delta-jars.sha256" "$venv/jars" || say '  without them no report by Spark; --setup tries again'
 }
 
 add() { # EXTRA, unless that has been done since its description changed

@@ -57,7 +57,6 @@ JOBS = {
         "jobs.cli.demo",
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         job_options.DemoOptions,
-        needs_delta=True,
     ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
@@ -90,7 +89,6 @@ JOBS = {
         "jobs.table.load",
         "append what is new in the log to the Delta table `messages`, exactly once",
         job_options.LoadOptions,
-        needs_delta=True,
     ),
     "report": Job(
         "jobs.report.report",

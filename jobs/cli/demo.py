@@ -28,7 +28,7 @@ from jobs.report import facts as table_facts
 from jobs.report.plain_facts import measure_plain
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
-from jobs.table import plain_table
+from jobs.table import messages_table
 from jobs.table.load import Load
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
@@ -58,9 +58,9 @@ def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT
             built = rebuild(rebuild_options, store, staging, runner)
             files.rename(built.directory, rebuild_options.output)
         reporter.say("loading its messages into a Delta table")
-        with session.spark_on_demand(execution) as spark:
-            Load(spark, store, load_options, load_options.table, reporter, execution).run()
-        table = plain_table.open_plain(load_options.table)
+        with session.spark_on_demand(execution):
+            Load(store, load_options, load_options.table, reporter, execution).run()
+        table = messages_table.open_table(load_options.table)
         assert table is not None, "the table that was just made"
         facts = measure_plain(table, "topic")
         compared = {

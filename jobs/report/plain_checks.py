@@ -14,7 +14,7 @@ from jobs.report.facts import CHECKS, Row
 from jobs.report.grouping import group_numbers, in_order, milliseconds, run_starts, summed
 from jobs.report.plain_facts import host_of
 from jobs.report.plain_rows import NO_NUMBER, NO_TIME, AskSpark, Part, TableRows, read_rows, side_by_side
-from jobs.table.plain_table import PlainTable
+from jobs.table.messages_table import MessagesTable
 from storeformat.arrays import Int64s, stable_order
 from udfs.table.schemas import TIMESTAMP
 
@@ -24,7 +24,7 @@ _BIGINT = np.iinfo(np.int64)
 _WIDE = pa.decimal128(38)
 
 
-def check_plain(table: PlainTable) -> dict[str, list[Row]]:
+def check_plain(table: MessagesTable) -> dict[str, list[Row]]:
     """Returns what each check finds; raises AskSpark for a table that this cannot check."""
     rows = read_rows(table)
     if not rows.parts:

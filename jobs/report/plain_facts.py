@@ -16,7 +16,7 @@ from pyarrow import acero
 from jobs.report import page
 from jobs.report.facts import KEYS, MOST_GROUPS, Facts, with_rates
 from jobs.report.grouping import in_order, summed
-from jobs.table.plain_table import PlainTable
+from jobs.table.messages_table import MessagesTable
 
 _BROKER = ("cluster", "broker")
 _COLUMNS = MappingProxyType({"host": "born_host"})
@@ -44,7 +44,7 @@ _OF_MADE = ("store_timestamp", "size")
 """Of which keys are made."""
 
 
-def measure_plain(table: PlainTable, by: str) -> Facts:
+def measure_plain(table: MessagesTable, by: str) -> Facts:
     """Returns the facts of a table by topic, queue, tag, host, hour or date, as ``measure`` does without checks."""
     keys = KEYS[by]
     read = tuple(dict.fromkeys((*_BROKER, *(_COLUMNS.get(key, key) for key in keys))))
@@ -62,7 +62,7 @@ def host_of(addresses: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring_regex(addresses, _PORT, "")
 
 
-def plain_pictures(table: PlainTable, facts: Facts) -> page.Pictures:
+def plain_pictures(table: MessagesTable, facts: Facts) -> page.Pictures:
     """Returns what is plotted beside the groups, as ``page.read_pictures`` does."""
     ends = (facts.first_stored, facts.last_stored)
     first, last = (None if end is None else end.replace(minute=0, second=0, microsecond=0) for end in ends)

@@ -32,7 +32,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from jobs.report.grouping import Hashes, group_numbers, run_starts, text_hashes, whole_number
-from jobs.table.plain_table import PlainTable
+from jobs.table.messages_table import MessagesTable
 from storeformat.arrays import Bools, Int64s
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.pending import DEAD_PREFIX, HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, RETRY_PREFIX
@@ -187,7 +187,7 @@ class TableRows:
         return rows.set_column(rows.column_names.index("queue"), "broker", [pa.array(self.broker_of[queues])])
 
 
-def read_rows(table: PlainTable) -> TableRows:
+def read_rows(table: MessagesTable) -> TableRows:
     """Returns the rows of a table, None of its own files being open afterwards; raises AskSpark."""
     groups = []
     for fragment in table.rows().get_fragments():

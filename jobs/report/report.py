@@ -22,7 +22,7 @@ from jobs.report.plain_facts import READ, measure_plain, plain_pictures
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
-from jobs.table import plain_table
+from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from storeformat.storage import locations, outputs
 
@@ -56,10 +56,10 @@ def without_spark(options: ReportOptions, reporter: Reporter, execution: Executi
     """
     if session.asks_for_spark(execution):
         return None
-    table = plain_table.open_to_read(locations.absolute(options.table))
+    table = messages_table.open_to_read(locations.absolute(options.table))
     if table is None or not table.has((*READ, *plain_rows.READ) if _with_checks(options) else READ):
         return None
-    with plain_table.reading(table.path):
+    with messages_table.reading(table.path):
         try:
             checks = check_plain(table) if _with_checks(options) else {}
         except plain_rows.AskSpark as reason:
@@ -84,10 +84,10 @@ def with_spark(options: ReportOptions, reporter: Reporter, execution: Execution)
     try:
         with session.spark_session(execution) as started:
             needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
-            spark, table = views.over_table(started, path, needed)
+            spark, version = views.over_table(started, path, needed)
             facts = measure(spark, options.by, checks=checks)
             if options.html is not None:
-                _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, table.version())
+                _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, version)
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
             raise

@@ -33,14 +33,15 @@ For ``beeline`` or a BI tool, functions included, this opens a session to JDBC o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.report import data_size, functions
+from jobs.table.messages_table import REQUIRED
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore
+from storeformat.storage import files, locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from jobs.table.messages_table import MessagesTable
 
 VIEWS = (
     "storage_by_topic",
@@ -67,17 +68,40 @@ TRACE_VIEWS = ("traces", "consumptions")
 """Views that need bodies and the functions of ``jobs.report.functions``."""
 
 
-def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[SparkSession, MessagesTable]:
+def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[SparkSession, int]:
     """Returns a session of its own, in which all times are UTC and these views lie over the table at a path, and the
-    table; raises MissingInput if there is none.
+    table's version; raises MissingInput if there is none, NotAStore where something else is there.
     """
-    from jobs.table import messages_table  # noqa: PLC0415  (imports Delta)
+    from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
 
     spark = started.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    table = messages_table.existing_table(spark, path)
-    register(spark, table.rows(), names)
-    return spark, table
+    require_delta(spark)
+    place = f"file:{path}" if locations.is_local(path) else path  # a bare path is one of Hadoop's ``fs.defaultFS``
+    if not DeltaTable.isDeltaTable(spark, place):
+        if files.list_directory(path):
+            raise NotAStore("this exists and is not a Delta table", path=path)
+        raise MissingInput("there is no such table", path=path, advice="`load` makes one")
+    (newest,) = DeltaTable.forPath(spark, place).history(1).select("version").collect()
+    messages = spark.read.format("delta").load(place)
+    missing = [name for name in REQUIRED if name not in {column.lower() for column in messages.columns}]
+    if missing:
+        raise NotAStore(f"this Delta table is not `messages`: it has no column {missing[0]}", path=path)
+    register(spark, messages, names)
+    return spark, int(newest.version)
+
+
+def require_delta(spark: SparkSession) -> None:
+    """Raises DependencyMissing where Spark cannot read Delta tables."""
+    jvm: Any = spark._jvm
+    extensions = f"{spark.conf.get('spark.sql.extensions', '')} {spark.conf.get('spark.sql.catalog.spark_catalog', '')}"
+    if type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ != "JavaClass" or "Delta" not in extensions:
+        raise DependencyMissing(
+            "Spark lacks Delta's jar, or its extension and catalog",
+            advice="./spark-submit.sh brings them; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0"
+            " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+            " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        )
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:

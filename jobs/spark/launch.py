@@ -104,11 +104,7 @@ def plan(execution: Execution) -> Launch:
     extra: list[str] = []
     directory = ours = None
     if execution.delta or "io.delta" in " ".join(chosen.values()):
-        try:
-            extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
-        except DependencyMissing:
-            if not execution.runs_python:  # tasks write rows without Delta's jars; SQL says that it needs them
-                raise
+        extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
     if is_local(execution.master):
         private = isolation.private_directories(chosen)
         directory, ours = private[0], isolation.worker_python(private[0])

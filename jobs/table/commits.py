@@ -12,9 +12,8 @@ user metadata of a commit   range, settings and program version, for people: DES
 ==========================  ==========================================================================================
 
 An append looks at the transactions of its broker in this epoch and the next, and fails when another commit has written
-one of them since the load looked at the table: by delta-rs, which commits only right after the version that was looked
-at (``plain_table``), or, in tables that are not plain, as a transaction of Delta's own (``OptimisticTransaction``). So
-of two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
+one of them since the load looked at the table: delta-rs commits only right after the version that was looked at. So of
+two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
 other.
 
 ``RESTORE TABLE ... TO VERSION`` takes rows away and leaves Delta's transactions as they are: these still say that the
@@ -30,48 +29,23 @@ rows were loaded. Only the history tells: it is read from Delta's log, from the 
 from __future__ import annotations
 
 import json
-import time
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
-from storeformat.errors import MissingInput, NotAStore, WriteFailed
+import pyarrow.parquet as pq
+
+from storeformat.errors import MissingInput
 from storeformat.storage import files, locations
 from udfs.table import schemas
-from udfs.table.parquet_files import PARTITION, WrittenFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 APPLICATION = "rocketmq-store-spark"
-
-_WHEN_PLAIN = {
-    "delta.columnMapping.mode": ("none",),
-    "delta.isolationLevel": ("Serializable",),  # else an append does not stop a repair beside it
-    "delta.enableIcebergCompatV1": ("false",),
-    "delta.enableIcebergCompatV2": ("false",),
-    "delta.enableRowTracking": ("false",),
-}
-"""Table properties that need Delta's own writer, with the values that do not."""
-
-_CONFLICTS = (
-    "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_TABLE_ALREADY_EXISTS",
-    "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_TABLE_NOT_FOUND",
-)  # fmt: skip
-"""Delta's error classes of commits that lost a race, the last two of a table that another load is just making. Its
-Python exceptions do not cover all of them.
-"""
-
-_TROUBLE = (
-    "AccessControlException", "AccessDeniedException", "Permission denied", "Mkdirs failed",
-    "ParentNotDirectoryException", "Not a directory", "No space left on device", "Read-only file system",
-    "FileAlreadyExistsException", "DELTA_CANNOT_CREATE_LOG_PATH",
-)  # fmt: skip
-
-_FORBIDDEN = ("DELTA_REPLACE_WHERE_MISMATCH", "DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED")
-"""Delta's error classes of rows that a constraint does not allow; the first one has that of ``replaceWhere``, too."""
+_MOST_PARTS = 10_000
+"""More than a checkpoint has: each takes up to a million files."""
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(?:parquet|json)")
 
 
 @dataclass(frozen=True)
@@ -91,7 +65,7 @@ class BrokerState:
 
 @dataclass(frozen=True)
 class BrokerRows:
-    """Rows [begin, end) of a broker that a commit puts in place of what is there; up to any offset if ``end`` is None.
+    """Rows of a broker from ``begin`` on.
 
     ``done`` is where the log ended and ``epoch`` the epoch in which it is recorded; ``metadata`` goes into the history.
     """
@@ -99,17 +73,10 @@ class BrokerRows:
     cluster: str
     broker: str
     begin: int
-    end: int | None
     done: int
     epoch: int
     metadata: Mapping[str, Any]
     salvaged_from: int | None = None
-
-    @property
-    def condition(self) -> str:
-        """The rows that are replaced, in SQL."""
-        upper = "" if self.end is None else f" AND commit_log_offset < {self.end}"
-        return f"{of_broker(self.cluster, self.broker)} AND commit_log_offset >= {self.begin}{upper}"
 
 
 @dataclass(frozen=True)
@@ -145,23 +112,23 @@ def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -
     return BrokerState(ends[epoch_now], epoch_now, topics.get(epoch_now, ()), salvaged_from=salvaged)
 
 
-def takes_files(metadata: Mapping[str, Any]) -> bool:
-    """Returns whether files of ours can be rows of a table as they are, and Delta can tell doubled loads apart.
-
-    Not so where its owner gave it column mapping, constraints, generated columns or the like, which Delta's own writer
-    has to heed, or divided it differently. ``metadata`` is the table's, as Delta's log has it.
+def obstacle(metadata: Mapping[str, Any]) -> str | None:
+    """Returns what in a table's properties and columns keeps files of ours from being rows as they are, None where
+    nothing does. ``metadata`` is the table's, as Delta's log has it.
     """
-    plain = all(
-        value in _WHEN_PLAIN.get(name, (value,)) and not name.startswith("delta.constraints.")
-        for name, value in metadata["configuration"].items()
-    )
-    fields = json.loads(metadata["schemaString"])["fields"]
-    return (
-        plain
-        and metadata["partitionColumns"] == list(schemas.PARTITION_COLUMNS)
-        and {field["name"] for field in fields} >= set(schemas.MESSAGES.names)
-        and all(field["nullable"] and not field["metadata"].keys() - {"comment"} for field in fields)
-    )
+    for name, value in metadata["configuration"].items():
+        if name.startswith("delta.constraints."):
+            return f"the constraint {name.rpartition('.')[2]}"
+        if name == "delta.columnMapping.mode" and value != "none":
+            return "column mapping"
+    if metadata["partitionColumns"] != list(schemas.PARTITION_COLUMNS):
+        return f"other partitions than store_date ({', '.join(metadata['partitionColumns']) or 'none'})"
+    for field in json.loads(metadata["schemaString"])["fields"]:
+        if special := field["metadata"].keys() - {"comment"}:
+            return f"{min(special)} of column {field['name']}"
+        if not field["nullable"]:
+            return f"NOT NULL of column {field['name']}"
+    return None
 
 
 def transaction_names(what: BrokerRows, topics: Sequence[str]) -> list[str]:
@@ -199,103 +166,9 @@ def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: Br
             raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
 
 
-def append(
-    spark: SparkSession,
-    log: Any,
-    written: Sequence[WrittenFile],
-    what: BrokerRows,
-    seen: BrokerState | None,
-    topics: Sequence[str],
-) -> Commit:
-    """Commits files of new rows to a table; ``log`` is its DeltaLog, ``seen`` the state on which they are based.
-
-    Raises Overtaken. Files of a commit that failed stay where they are: only Delta can tell whether it really did.
-    """
-    jvm: Any = spark._jvm
-    python = jvm.org.apache.spark.api.python.PythonUtils
-    some, nothing = jvm.scala.Option.apply, jvm.scala.Option.empty
-    now = int(time.time() * 1000)
-    names = transaction_names(what, topics)
-    actions = [{"txn": {"appId": name, "version": what.done, "lastUpdated": now}} for name in names]
-    actions += [_added(file, now) for file in written]
-    rows = sum(file.rows for file in written)
-    transaction = log.startTransaction()
-    found = {name: int(transaction.txnVersion(name)) for name in _watched(what, seen)}
-    refuse_overtaken({name: version for name, version in found.items() if version >= 0}, what, seen)
-    metrics = {"numFiles": len(written), "numOutputBytes": sum(file.size for file in written), "numOutputRows": rows}
-    transaction.registerSQLMetrics(spark._jsparkSession, python.toScalaMap(_metrics(spark, metrics)))
-    parse = getattr(getattr(jvm.org.apache.spark.sql.delta.actions, "Action$"), "MODULE$").fromJson
-    operation = getattr(jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")(
-        jvm.org.apache.spark.sql.SaveMode.Append,
-        some(python.toSeq(list(schemas.PARTITION_COLUMNS))),
-        nothing(),
-        some(json.dumps(what.metadata)),
-        *[nothing() for _ in range(5)],
-    )
-    version = transaction.commit(python.toSeq([parse(json.dumps(action)) for action in actions]), operation)
-    return Commit(int(version), rows, any(file.delayed for file in written))
-
-
-def _added(file: WrittenFile, now: int) -> dict[str, Any]:
-    return {
-        "add": {
-            "path": file.path,
-            "partitionValues": {PARTITION: file.store_date},
-            "size": file.size,
-            "modificationTime": now,
-            "dataChange": True,
-            "stats": file.statistics,
-        }
-    }
-
-
-def _metrics(spark: SparkSession, values: Mapping[str, int]) -> dict[str, Any]:
-    """Returns Spark's counters of these values, which DESCRIBE HISTORY shows."""
-    jvm: Any = spark._jvm
-    found = {}
-    for name, value in values.items():
-        found[name] = jvm.org.apache.spark.sql.execution.metric.SQLMetrics.createMetric(
-            spark.sparkContext._jsc.sc(), name
-        )
-        found[name].set(value)
-    return found
-
-
-@contextmanager
-def plain_trouble(path: str) -> Iterator[None]:
-    """Turns conflicts into Overtaken, constraints into NotAStore, and what the file system says into WriteFailed."""
-    from py4j.protocol import Py4JError  # noqa: PLC0415  (most loads need no JVM)
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        text = str(error)
-        if any(sign in text for sign in _CONFLICTS):
-            raise Overtaken(text.partition("\n")[0]) from error
-        if any(sign in text for sign in _FORBIDDEN):
-            advice = "DESCRIBE DETAIL shows the table's constraints"
-            raise NotAStore("a constraint of the table forbids rows of this log", path=path, advice=advice) from error
-        for sign in _TROUBLE:
-            if sign in text:
-                raise WriteFailed(f"the table cannot be written: {sign}", path=path) from error
-        raise
-
-
 def application_prefix(cluster: str, broker: str) -> str:
     """Returns how the names of a broker's transactions begin."""
     return f"{APPLICATION}/{quote(cluster, safe='')}/{quote(broker, safe='')}/"
-
-
-def of_broker(cluster: str, broker: str) -> str:
-    """Returns the condition for a broker's rows, in SQL."""
-    return f"cluster = {literal(cluster)} AND broker = {literal(broker)}"
-
-
-def literal(text: str) -> str:
-    """Returns a text as SQL writes it."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 Actions = Sequence[Mapping[str, Any]]
@@ -325,6 +198,71 @@ def understanding(table: str) -> Iterator[None]:
     except NOT_DELTAS as error:
         what = f"the table cannot be read: its log is not as Delta writes one ({type(error).__name__})"
         raise MissingInput(what, path=locations.join(table, "_delta_log")) from error
+
+
+def newest_checkpoint(table: str, newest: int) -> tuple[int, list[str]] | None:
+    """Returns version and files of the newest checkpoint of a version or before, None without one."""
+    log = locations.join(table, "_delta_log")
+    try:
+        last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint")))
+        version, parts = int(last["version"]), last.get("parts")
+        name = f"{version:020d}.checkpoint"
+        if "v2Checkpoint" in last:
+            names = [locations.name_of(last["v2Checkpoint"]["path"])]
+        elif parts is None:
+            names = [f"{name}.parquet"]
+        else:
+            names = [f"{name}.{part:010d}.{parts:010d}.parquet" for part in range(1, min(parts, _MOST_PARTS) + 1)]
+        paths = [locations.join(log, name) for name in names]
+        if version <= newest and len(names) < _MOST_PARTS and all(files.exists(path) for path in paths):
+            return version, paths
+    except (MissingInput, *NOT_DELTAS):
+        pass  # it is only the shortest way to them, and another load may have come in between
+    there = [(match[1], entry.path) for entry in files.list_directory(log) or ()
+             if (match := _CHECKPOINT.fullmatch(entry.name)) and int(match[1]) <= newest]  # fmt: skip
+    latest = max((version for version, _ in there), default=None)
+    return None if latest is None else (int(latest), [path for version, path in there if version == latest])
+
+
+def transactions_of(table: str, newest: int) -> dict[str, int]:
+    """Returns the newest version of each application's transactions; raises MissingInput if the log lacks commits."""
+    found: dict[str, int] = {}
+    checkpoint = newest_checkpoint(table, newest)
+    reached, first = newest + 1, checkpoint[0] + 1 if checkpoint else 0
+    for version, actions in commits_back_from(table, newest):
+        if version < first:
+            break
+        reached = version
+        with understanding(table):
+            for action in actions:
+                if "txn" in action:
+                    found.setdefault(action["txn"]["appId"], int(action["txn"]["version"]))
+    if reached > first:
+        raise MissingInput("the table's log lacks versions, and no checkpoint has them", path=table)
+    for name in checkpoint[1] if checkpoint else ():
+        for row in _transactions_in(name):
+            found.setdefault(row["appId"], int(row["version"]))
+    return found
+
+
+def is_whole(table: str, newest: int) -> bool:
+    """Returns whether Delta's log has every version since the first one or the newest checkpoint."""
+    checkpoint = newest_checkpoint(table, newest)
+    there = {entry.name for entry in files.list_directory(locations.join(table, "_delta_log")) or ()}
+    return all(f"{version:020d}.json" in there for version in range(checkpoint[0] + 1 if checkpoint else 0, newest + 1))
+
+
+def _transactions_in(checkpoint: str) -> Iterator[Mapping[str, Any]]:
+    """Yields the transactions that a file of a checkpoint has, Parquet or, of version 2, JSON."""
+    if checkpoint.endswith(".json"):
+        with understanding(checkpoint):
+            actions = [json.loads(line) for line in files.read_bytes(checkpoint).splitlines() if line.strip()]
+            yield from (action["txn"] for action in actions if "txn" in action)
+        return
+    filesystem, inner = files.resolve(checkpoint)
+    if "txn" in pq.read_schema(inner, filesystem=filesystem).names:
+        rows = pq.read_table(inner, columns=["txn"], filesystem=filesystem)["txn"].drop_null().to_pylist()
+        yield from (row for row in rows if row["appId"] is not None)
 
 
 def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> int | None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import OpenedStore
+from jobs.table.messages_table import MessagesTable
 from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.store.delay_levels import contradicted
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_KEY = ("real_topic", "uniq_key", "reconsume_times")
 
 
 def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
@@ -36,27 +31,25 @@ def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int
     )
 
 
-def shortest_delays(rows: DataFrame) -> dict[int, int]:
-    """Returns, by delay level, the fewest milliseconds from the storing of a message to its delivery.
+_SHORTEST = f"""
+    count(*) AS pairs, min(waiting.queue_id + 1) AS level,
+    min((CAST(delivered.store_timestamp AS BIGINT) - CAST(waiting.store_timestamp AS BIGINT)) / 1000) AS delay
+FROM (SELECT *, properties['REAL_TOPIC'] AS came_as FROM mine WHERE topic = '{SCHEDULE_TOPIC}') AS waiting
+JOIN (SELECT * FROM mine WHERE properties['DELAY'] IS NOT NULL AND dispatched) AS delivered
+    ON delivered.topic = waiting.came_as AND delivered.properties['REAL_TOPIC'] = waiting.came_as
+    AND delivered.uniq_key = waiting.uniq_key AND delivered.reconsume_times = waiting.reconsume_times
+    AND delivered.store_timestamp >= waiting.store_timestamp
+GROUP BY waiting.came_as, waiting.uniq_key, waiting.reconsume_times
+"""
 
-    Only messages count that are there twice: once waiting, once delivered.
+
+def shortest_delays(table: MessagesTable, cluster: str, broker: str, begin: int) -> dict[int, int]:
+    """Returns, by delay level, the fewest milliseconds from the storing of a message to its delivery, in a broker's
+    rows from an offset on. Only messages count that are there twice: once waiting, once delivered.
     """
-    from pyspark.sql.functions import expr  # noqa: PLC0415  (for the type checker alone this module needs no Spark)
-
-    waiting = rows.where(f"topic = '{SCHEDULE_TOPIC}'").selectExpr(
-        "properties['REAL_TOPIC'] AS real_topic", "uniq_key", "reconsume_times",
-        "queue_id + 1 AS level", "unix_millis(store_timestamp) AS stored",
-    )  # fmt: skip
-    delivered = rows.where("properties['DELAY'] IS NOT NULL AND topic = properties['REAL_TOPIC'] AND dispatched")
-    delivered = delivered.selectExpr(
-        "topic AS real_topic", "uniq_key", "reconsume_times", "unix_millis(store_timestamp) AS came"
-    )
-    pairs = waiting.join(delivered, list(_KEY)).where("came >= stored")
-    single = pairs.groupBy(*_KEY).agg(
-        expr("count(*) AS pairs"), expr("min(level) AS level"), expr("min(came - stored) AS delay")
-    )
-    found = single.where("pairs = 1").groupBy("level").agg(expr("min(delay) AS delay")).collect()
-    return {row.level: row.delay for row in found}
+    question = f"SELECT level, min(delay) AS delay FROM (SELECT {_SHORTEST}) WHERE pairs = 1 GROUP BY level"
+    rows = table.answer(question, cluster, broker, begin)
+    return dict(zip(rows["level"].to_pylist(), rows["delay"].to_pylist(), strict=True))
 
 
 def too_early(shortest: dict[int, int], delay_millis: Sequence[int]) -> list[int]:

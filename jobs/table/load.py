@@ -14,7 +14,10 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
@@ -26,21 +29,20 @@ from jobs.log.restored_log import filled
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, Runner
-from jobs.spark.session import SparkOnDemand
-from jobs.table import commits, messages_table, plain_table, s3_tables
+from jobs.table import commits, messages_table
 from jobs.table.commits import commits_back_from, restored_before
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
-from jobs.table.salvaged_rows import Difference, compare_with_log, doubt_of, first_doubt, write_repair
+from jobs.table.salvaged_rows import Difference, compare_with_log, doubt_of, first_doubt, replace_rows
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError, UsageError
 from storeformat.storage import locations, outputs
 from storeformat.store.delay_levels import shown_delays
 from udfs.table import schemas
-from udfs.table.parquet_files import WriteFiles
+from udfs.table.parquet_files import WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import NO_DOUBT, RowRules
 
@@ -67,10 +69,10 @@ def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT
         raise Refused("the table must not lie inside the store", path=path)
     outputs.place_for(path)  # refused before anything is read
     with (
-        session.spark_on_demand(execution) as spark,
+        session.spark_on_demand(execution),
         filled(store, reporter, one_machine=execution.on_one_machine) as whole,
     ):
-        load = Load(spark, whole, options, path, reporter, execution, levels_shown=bool(shown))
+        load = Load(whole, options, path, reporter, execution, levels_shown=bool(shown))
         facts = load.run()
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
@@ -83,7 +85,6 @@ class Load:
 
     def __init__(
         self,
-        spark: SparkOnDemand,
         store: OpenedStore,
         options: LoadOptions,
         path: str,
@@ -92,7 +93,6 @@ class Load:
         *,
         levels_shown: bool = True,
     ) -> None:
-        self._spark = spark
         self._store = store
         self._options = options
         self._path = path
@@ -125,8 +125,8 @@ class Load:
         if self._commits_after is None:
             return False
         try:
-            table = plain_table.open_plain(self._path)
-        except (StoreFormatError, commits.Overtaken):
+            table = messages_table.open_table(self._path)
+        except StoreFormatError:
             return True
         return table is None or table.version != self._commits_after
 
@@ -146,9 +146,7 @@ class Load:
 
     def _attempt(self) -> dict[str, Any]:
         options = self._options
-        table = messages_table.open_table(lambda: self._spark.session, self._path, writes=True)
-        if options.repair_from is not None and s3_tables.on_s3(self._path):
-            raise s3_tables.needs_delta(self._path, "--repair-from")
+        table = messages_table.open_table(self._path, writes=True)
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
         self._was_salvaged = state is not None and state.salvaged_from is not None
@@ -160,43 +158,38 @@ class Load:
         window = plan_window(options, self._store.segments, state, self._newest_row(table, state))
         is_new = table is None
         if table is None and not options.dry_run:  # tasks write into its directory
-            table = messages_table.create_table(
-                lambda: self._spark.session, self._path, time_zone=zone, bodies=options.with_bodies
-            )
+            table = messages_table.create_table(self._path, time_zone=zone, bodies=options.with_bodies)
         elif table is not None and not options.dry_run and not nothing_follows(self._store.segments, window):
-            self._add_columns(table)
+            table = self._with_columns(table)
         reading = self._read(table, window, zone)
         self._check_continues(None if is_new else table, window, reading)
         if table is None or options.dry_run or (reading.end == window.rows_from and not window.repair and not is_new):
             return self._facts(None, None if is_new else table, window, reading.end)
         return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
 
-    def _add_columns(self, table: messages_table.MessagesTable) -> None:
+    def _with_columns(self, table: messages_table.MessagesTable) -> messages_table.MessagesTable:
         wanted = schemas.MESSAGES_WITH_BODY if self._options.with_bodies else schemas.MESSAGES
-        for name in table.add_missing_columns(wanted.names):
+        whole, missing = table.with_columns(wanted.names)
+        for name in missing:
             self._reporter.note(f"the table got the column {name}, which older rows do not have")
+        return whole
 
     def _repair(self) -> dict[str, Any]:
         """Returns the facts of a repair: rows that are not as the log has them are replaced, if it is sound again."""
         options = self._options
         if options.repair_from is not None or options.topics:
             raise UsageError("--repair-damaged goes neither with --repair-from nor with --topic")
-        table = messages_table.open_table(lambda: self._spark.session, self._path, writes=True)
+        table = messages_table.open_table(self._path, writes=True)
         state = table.state(options.cluster, options.broker) if table else None
         if table is None or state is None:
             raise UsageError("--repair-damaged: nothing of this broker was loaded yet")
         zone = messages_table.refuse_time_zone(table, options.time_zone)
         self._check_not_restored(table, state)
         if not options.dry_run:
-            self._add_columns(table)
+            table = self._with_columns(table)
         log_begin = self._store.segments[0].base
         begin = log_begin if state.salvaged_from is None else max(state.salvaged_from, log_begin)
-        if table.plain is None or not (options.dry_run or table.takes_files()):
-            raise Refused(
-                "--repair-damaged needs a table as `load` makes it: no column mapping, constraints or the like",
-                path=self._path, advice=f"--repair-from {begin} replaces all rows from there on",
-            )  # fmt: skip
-        found, write = self._compare(table.plain, state, begin, zone)
+        found, write = self._compare(table, state, begin, zone)
         if found is None or found.damaged:
             why = "still damaged" if found else "shorter than what was loaded, or no longer holds any of it"
             raise Refused(
@@ -206,16 +199,17 @@ class Load:
         window, commit = Window(begin, begin, state.epoch + 1, repair=True), None
         if (found.count or state.salvaged_from is not None) and not options.dry_run:
             what = commits.BrokerRows(
-                options.cluster, options.broker, begin, state.end, state.end, window.epoch,
+                options.cluster, options.broker, begin, state.end, window.epoch,
                 self._metadata(window, state.end, ()) | {"differing_rows": found.count},
             )  # fmt: skip
-            self._commits_after = table.version()
-            commit = write_repair(table.plain, found, what, state, write)
+            self._commits_after = table.version
+            parts = table.files_with(what.cluster, what.broker, offsets=np.sort(found.gone))
+            commit = replace_rows(table, [], chain([(None, found.rows)], parts), what, state, state.topics, write)
         facts = self._facts(commit, table, window, state.end)
         return facts | {"rows": len(found.rows) if commit else 0, "differing_rows": found.count}
 
     def _compare(
-        self, table: plain_table.PlainTable, state: commits.BrokerState, begin: int, zone: str
+        self, table: messages_table.MessagesTable, state: commits.BrokerState, begin: int, zone: str
     ) -> tuple[Difference | None, WriteFiles]:
         """Returns how rows differ from the log, and what writes others."""
         size = state.end - begin
@@ -229,12 +223,11 @@ class Load:
         options = self._options
         if not self._was_salvaged or options.dry_run or options.repair_from is not None or facts["status"] != "ok":
             return {}
-        table = plain_table.open_plain(self._path)
+        table = messages_table.open_table(self._path)
         state = table.state(options.cluster, options.broker) if table else None
         if table is None or state is None or state.salvaged_from is None:
             return {}
-        zone = table.metadata["configuration"].get(messages_table.TIME_ZONE, "UTC")
-        found, _ = self._compare(table, state, state.salvaged_from, zone)
+        found, _ = self._compare(table, state, state.salvaged_from, table.time_zone)
         if found is None or not found.count:
             return {}
         self._reporter.warn(
@@ -259,11 +252,12 @@ class Load:
             return
         transaction = f"{commits.application_prefix(options.cluster, options.broker)}{state.epoch}"
         with commits.understanding(self._path):
-            version = restored_before(commits_back_from(self._path, table.version()), transaction, state.end)
+            version = restored_before(commits_back_from(self._path, table.version), transaction, state.end)
         if version is None:
             return
         last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
-        reached = last["commit_log_offset"] + last["size"] if last else self._store.segments[0].base
+        log_begin = self._store.segments[0].base
+        reached = max(last["commit_log_offset"] + last["size"] if last else 0, log_begin)
         if options.repair_from is None or options.repair_from > reached:
             raise Refused(
                 f"the table was restored to an older version (its version {version}): rows that were loaded are gone",
@@ -308,11 +302,10 @@ class Load:
                 with self._reporter.progress("scan", size):
                     self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
                 return self._reading
-            files = table is not None and not window.repair and table.takes_files()
             with session.runner_for(self._execution, self._reporter, "scan", size) as tasks:
                 split_size = split_size_for(size, tasks.parallelism)
                 runner: Runner = tasks
-                if table is not None and files and not options.dry_run:
+                if table is not None and not window.repair and not options.dry_run:
                     read = row_reader(self._store, options, None, window.rows_from, zone)
                     runner = self._drafts = Drafts(runner, WriteFiles.of(tasks.setting, table.path, read, self._run_id))
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
@@ -350,41 +343,33 @@ class Load:
         reading: LogReading,
         zone: str,
     ) -> commits.Commit | None:
-        """Returns the commit of the window's rows: of files that tasks write, or, where rows are to be replaced or the
-        table is not as plain as this program makes it, of what Delta's own writer makes of them.
+        """Returns the commit of the window's rows: of files that tasks write; in a repair, in place of those that hold
+        older ones.
         """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
         what = commits.BrokerRows(
             options.cluster,
             options.broker,
-            begin=window.replace_from,
-            end=None if window.repair else reading.end,
+            begin=window.rows_from,
             done=reading.end,
             epoch=window.epoch,
             metadata=self._metadata(window, reading.end, reading.damaged),
             salvaged_from=first_doubt(read.rules.doubt, window.rows_from),
         )
-        files = not window.repair and table.takes_files()
-        if not files and self._topics:
-            raise UsageError("--topic needs a table as `load` makes it: no column mapping, constraints or the like")
         size = reading.end - window.rows_from
         with session.runner_for(self._execution, self._reporter, "load", size) as runner:
-            if files:
-                held, missing = (
-                    self._drafts.take(read.ranges, read.from_offset, read.rules.doubt)
-                    if self._drafts
-                    else ([], read.ranges)
-                )
-                write = WriteFiles.of(runner.setting, table.path, read, self._run_id)
-                written = held + runner.map("write rows", write, missing)
-                self._commits_after = table.version()
-                return table.append(written, what, state, self._topics)
-            self._spark.context.setJobDescription("write rows")
-            # A range is a partition, so a file of the table holds one stretch of the log.
-            numbers = self._spark.session.range(0, len(read.ranges), 1, max(len(read.ranges), 1))
-            rows = numbers.mapInArrow(read, schemas.to_spark(schemas.select(read.rules.columns)))
-            return table.replace(rows, what, bodies=options.with_bodies)
+            held: list[WrittenFile] = []
+            missing = read.ranges
+            if self._drafts:
+                held, missing = self._drafts.take(read.ranges, read.from_offset, read.rules.doubt)
+            write = WriteFiles.of(runner.setting, table.path, read, self._run_id)
+            written = held + runner.map("write rows", write, missing)
+        self._commits_after = table.version
+        if not window.repair:
+            return table.append(written, what, state, self._topics)
+        parts = table.files_with(what.cluster, what.broker, what.begin)
+        return replace_rows(table, written, parts, what, state, self._topics, write)
 
     def _metadata(self, window: Window, end: int, damaged: Sequence[LogRange]) -> dict[str, Any]:
         """Returns what DESCRIBE HISTORY shows of this load."""
@@ -418,7 +403,7 @@ class Load:
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
             "table": self._path,
             "rows": commit.rows if commit else 0,
-            "version": commit.version if commit else table.version() if table else None,
+            "version": commit.version if commit else table.version if table else None,
             "from_offset": window.rows_from,
             "to_offset": end,
             "skipped": commit is None and not self._options.dry_run,
@@ -439,10 +424,8 @@ class Load:
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
             return
-        if s3_tables.on_s3(self._path):  # Spark may have no connector
-            return
-        mine = f"{commits.of_broker(options.cluster, options.broker)} AND commit_log_offset >= {window.rows_from}"
-        shortest = shortest_delays(table.rows().where(mine))
+        newest = messages_table.open_table(self._path) or table
+        shortest = shortest_delays(newest, options.cluster, options.broker, window.rows_from)
         early = too_early(shortest, self._store.dispatch_rules().delay_millis)
         if early:
             levels = ", ".join(f"level {level}: {shortest[level]:,} ms" for level in early)

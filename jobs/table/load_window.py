@@ -34,11 +34,6 @@ class Window:
     gap: tuple[int, int] | None = None
     repair: bool = False
 
-    @property
-    def replace_from(self) -> int:
-        """The offset from which on rows are replaced: of a repair also those whose bytes are gone."""
-        return self.gap[0] if self.repair and self.gap else self.rows_from
-
 
 def plan_window(
     options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
@@ -55,7 +50,14 @@ def plan_window(
     if options.repair_from is not None:
         if options.repair_from > begin:
             raise UsageError(f"--repair-from {options.repair_from}: the loaded range ends at {begin}")
-        begin, epoch, repair = options.repair_from, epoch + 1, True
+        if options.repair_from < log_begin <= begin:
+            raise Refused(
+                "the log begins after --repair-from: the rows before are in the table alone",
+                found=options.repair_from, expected=log_begin,
+                advice=f"--repair-from {log_begin} replaces what the log still has",
+            )  # fmt: skip
+        epoch, repair = epoch + 1, True
+        begin = options.repair_from if options.repair_from >= log_begin else begin
     if begin < log_begin:
         if not options.allow_gap:
             raise Refused(

@@ -1,35 +1,43 @@
-"""The Delta table ``messages``: making it, asking how far a broker was loaded, adding rows to it at most once.
+"""The Delta table ``messages``, read and committed to by delta-rs: no JVM, some milliseconds a commit, on any storage.
 
-What was loaded is written in the table itself, in the same commit as the rows (``jobs.table.commits``). New rows come
-as files that tasks have written. Delta's own writer *replaces* rows: those after the offset from which a log was
-rewritten, and every range of a table that needs more of Delta than such files have. A range that is replaced cannot get
-in twice either: of two commits that replace a common range, Delta lets only one pass.
+====================  ================================================================================================
+appends, repairs      tasks write Parquet, one transaction names what comes and what goes
+exactly once          a version is committed only right after the one that was looked at (``commits``)
+features              of tables that others made or changed: what delta-rs cannot write, or what would ask more of the
+                      rows than our files hold, is refused with its name (``_FEATURES``, ``commits.obstacle``)
+its log               a checkpoint, or every version since the first
+====================  ================================================================================================
 
-The table is partitioned by date and not clustered: delta-rs, which many readers are built on, cannot write a table with
-the features ``clustering`` and ``domainMetadata``, and OPTIMIZE of closed dates alone touches each file once.
+What ``load`` has written, Spark, delta-rs, DuckDB, polars and Trino read. Delta itself optimizes and vacuums.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from pyspark.sql.types import StructType
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from deltalake import exceptions
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from jobs.table import commits, plain_table, s3_tables
-from jobs.table.commits import BrokerRows, BrokerState, Commit
-from jobs.table.plain_table import PlainTable
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused
+from jobs.table import commits
+from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
+from jobs.table.table_places import place_of
+from storeformat.arrays import Int64s
+from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, WriteFailed
 from storeformat.storage import files, locations, outputs
 from udfs.table import schemas
-from udfs.table.parquet_files import WrittenFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from udfs.table.parquet_files import PARTITION, WrittenFile
 
 TIME_ZONE = "rocketmq.timeZone"
 IDENTITY = (
@@ -40,201 +48,294 @@ IDENTITY = (
 REQUIRED = ("cluster", "broker", "store_date", *IDENTITY)
 """Columns without which a table is another table; all others may be missing and are added."""
 
+_FEATURES = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
+    "deletionVectors", "v2Checkpoint", "timestampNtz", "variantType",
+})  # fmt: skip
+"""Features with which delta-rs 1.6 commits, tried with tables of Spark's. Some bind nobody until a property or a column
+says so (``commits.obstacle``); rows of ours have nothing to do with the others.
+"""
+
+_PARTITION, _LEAST, _LARGEST = "partition.", "min.commit_log_offset", "max.commit_log_offset"
 _NEAR = 64 << 20
-_MOST_DATES_A_TASK = 100
-_COMMITS_LOOKED_AT = 50
+_ATTEMPTS = 20
+_VERSIONS_A_CHECKPOINT = 10
 _VERSION = re.compile(r"\d{20}\.(.+\.)?(json|parquet)")
+_TROUBLE = ("PermissionDenied", "Permission denied", "Operation not permitted", "NotADirectory", "Not a directory",
+            "No space left", "StorageFull", "Read-only file system", "ReadOnlyFilesystem")  # fmt: skip
 
 
-Session = Callable[[], "SparkSession"]
-"""Gives the session, which may start only then."""
+class NoTable(Exception):
+    """delta-rs finds no table, or none that it can read."""
 
 
 class MessagesTable:
-    """A table ``messages`` at a path; only ``exists`` may be asked where there may be none.
+    """One version of a table. Raises NoTable where there is none that delta-rs reads."""
 
-    What is asked of a ``plain`` table, and files that are added to it, need no session.
-    """
+    def __init__(self, path: str) -> None:
+        self.path = locations.absolute(path)
+        uri, options = place_of(self.path)
+        try:
+            self._table = deltalake.DeltaTable(uri, storage_options=options)
+        except (exceptions.DeltaError, OSError) as error:
+            raise NoTable(_first_line(error)) from error
 
-    def __init__(self, spark: SparkSession | Session, path: str, plain: PlainTable | None = None) -> None:
-        self._session: Session = spark if callable(spark) else lambda: spark
-        self.path = path
-        self._plain = plain
+    @property
+    def version(self) -> int:
+        """The version of the table that this is."""
+        return int(self._table.version())
 
     @cached_property
-    def _spark(self) -> SparkSession:
-        session = self._session()
-        require_delta(session)
-        return session
-
-    @property
-    def _place(self) -> str:
-        """The path as Spark takes it: a bare one would be looked for in Hadoop's ``fs.defaultFS``."""
-        return f"file:{self.path}" if locations.is_local(self.path) else self.path
-
-    def exists(self) -> bool:
-        """Returns whether Delta's log has a version here; its directory alone is not a table yet."""
-        return int(self._snapshot().version()) >= 0
-
-    @property
-    def plain(self) -> PlainTable | None:
-        """The table as delta-rs reads and commits to it, None where it is of another kind."""
-        return self._plain
+    def metadata(self) -> dict[str, Any]:
+        """The table's properties, columns and partitions, as Delta's log has them."""
+        found = self._table.metadata()
+        return {
+            "configuration": {name: value for name, value in found.configuration.items() if value is not None},
+            "schemaString": self._table.schema().to_json(),
+            "partitionColumns": list(found.partition_columns),
+        }
 
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        return dict(self._metadata()["configuration"])
+        return dict(self.metadata["configuration"])
 
     @property
     def time_zone(self) -> str:
         """The time zone whose midnight divides ``store_date``."""
         return self.properties.get(TIME_ZONE, "UTC")
 
-    def schema(self) -> StructType:
-        """Returns the columns that the table has."""
-        return StructType.fromJson(json.loads(self._metadata()["schemaString"]))
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the table has."""
+        return pa.schema(self._table.schema())
 
-    def rows(self) -> DataFrame:
-        """Returns all rows."""
-        return self._spark.read.format("delta").load(self._place)
+    def obstacle(self) -> str | None:
+        """Returns what keeps ``load`` from writing into the table, None where nothing does."""
+        protocol = self._table.protocol()
+        unknown = {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - _FEATURES
+        return f"the table feature {min(unknown)}" if unknown else commits.obstacle(self.metadata)
 
-    def version(self) -> int:
-        """Returns the newest version; of a plain table the one that was opened."""
-        return self._plain.version if self._plain else int(self._snapshot().version())
+    @cached_property
+    def transactions(self) -> dict[str, int]:
+        """The newest version of each application's transactions, those that have expired, too; raises MissingInput if
+        the log lacks versions, TotalsDisagree if delta-rs reads other ones.
+        """
+        found = commits.transactions_of(self.path, self.version)
+        for name, known in found.items():  # two readers of one log; delta-rs passes over what has expired
+            if self._table.transaction_version(name) not in (known, None):
+                raise TotalsDisagree("two readers of the table's log disagree", path=self.path, found=name)
+        return found
 
+    def is_plain(self) -> bool:
+        """Returns whether its files are its rows, and its log has every version since the first one or a checkpoint."""
+        if self._table.protocol().min_reader_version != 1:
+            return False
+        return commits.is_whole(self.path, self.version)
+
+    # --------------------------------------------------------------------------------------------------- what is there
     def state(self, cluster: str, broker: str) -> BrokerState | None:
         """Returns how far a broker was loaded, None if it never was."""
-        if self._plain:
-            return self._plain.state(cluster, broker)
-        transactions = {}
-        entries = self._snapshot().transactions().iterator()
-        while entries.hasNext():
-            entry = entries.next()
-            transactions[str(entry._1())] = int(entry._2())
-        found = commits.recorded_state(transactions, cluster, broker)
+        found = commits.recorded_state(self.transactions, cluster, broker)
         if found is not None:
             return found
         # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
-        (end,) = self._of(cluster, broker).selectExpr("max(commit_log_offset + size)").first() or (None,)
+        rows = self.answer("SELECT max(commit_log_offset + size) AS loaded FROM mine", cluster, broker)
+        (end,) = rows["loaded"].to_pylist()
         return None if end is None else BrokerState(int(end), 0, recorded=False)
 
     def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
         """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
-        if self._plain:
-            return self._plain.last_rows(cluster, broker, below, count, IDENTITY)
-        for begin in (below - _NEAR, 0):
-            where = f"commit_log_offset < {below} AND commit_log_offset >= {max(begin, 0)}"
-            rows = self._of(cluster, broker).where(where).select(*IDENTITY)
-            found = rows.orderBy(rows.commit_log_offset.desc()).limit(count).toArrow().to_pylist()
-            if len(found) == count or begin <= 0:
-                return list(found)
-        return []
-
-    def add_missing_columns(self, wanted: Sequence[str]) -> list[str]:
-        """Adds the columns that an older version of this program did not have; returns their names."""
-        present = {name.lower() for name in self.schema().names}
-        missing = [name for name in wanted if name not in present]
-        if missing and self._plain:
-            self._plain.add_columns(schemas.select(missing))
-            self._plain = plain_table.open_plain(self.path)
-        elif missing:
-            columns = ", ".join(
-                f"{field.name} {field.dataType.simpleString()} COMMENT {commits.literal(field.metadata['comment'])}"
-                for field in schemas.to_spark(schemas.select(missing))
-            )
-            self._spark.sql(f"ALTER TABLE delta.{_quoted(self._place)} ADD COLUMNS ({columns})")
-        return missing
-
-    def takes_files(self) -> bool:
-        """Returns whether files that tasks have written can be rows of this table as they are."""
-        return commits.takes_files(self._metadata())
-
-    def append(
-        self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str]
-    ) -> Commit:
-        """Commits files of new rows; ``seen`` is the state on which they are based. Raises Overtaken."""
-        if self._plain:
-            return self._plain.append(written, what, seen, topics)
-        with commits.plain_trouble(self.path):
-            return commits.append(self._spark, self._log(), written, what, seen, topics)
-
-    def replace(self, rows: DataFrame, what: BrokerRows, *, bodies: bool) -> Commit | None:
-        """Commits rows; returns the commit, None where this very range had been committed. Raises Overtaken.
-
-        ``bodies`` makes the writer look at its buffers after every row: a default of 100 rows may be 400 MB of bodies.
-        """
-        writer = (
-            rows.write.format("delta")
-            .mode("overwrite")
-            .option("replaceWhere", what.condition)
-            .option("txnAppId", f"{commits.application_prefix(what.cluster, what.broker)}{what.epoch}")
-            .option("txnVersion", what.done)
-            .option("userMetadata", json.dumps(what.metadata))
-        )
-        if bodies:
-            for unit in ("page.size", "block.size"):
-                writer = writer.option(f"parquet.{unit}.row.check.min", 1)
-        before = int(self._snapshot().version())
-        with _no_sort_by_partition(self._spark), commits.plain_trouble(self.path):
-            writer.save(self._place)
-        return self._commit_of(what, before)
-
-    def _commit_of(self, what: BrokerRows, before: int) -> Commit | None:
-        """Returns the commit with this metadata, if there is one after the version ``before``."""
-        from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
-
-        if int(self._snapshot().version()) == before:
-            return None
-        history = DeltaTable.forPath(self._spark, self._place).history(_COMMITS_LOOKED_AT)
-        wanted = json.dumps(what.metadata)
-        for row in history.select("version", "userMetadata", "operationMetrics").collect():
-            if row.userMetadata == wanted:
-                metrics = {name: int(row.operationMetrics.get(name, 0)) for name in ("numOutputRows", "numCopiedRows")}
-                # Rows of other brokers that shared a file with replaced ones are written again, and counted.
-                return Commit(int(row.version), metrics["numOutputRows"] - metrics["numCopiedRows"])
-        return None
-
-    def _of(self, cluster: str, broker: str) -> DataFrame:
-        return self.rows().where(commits.of_broker(cluster, broker))
-
-    def _log(self) -> Any:
-        jvm: Any = self._spark._jvm
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._place)
-
-    def _snapshot(self) -> Any:
-        jvm: Any = self._spark._jvm
-        nothing = jvm.scala.Option.empty()
-        return self._log().update(False, nothing, nothing)
-
-    def _metadata(self) -> dict[str, Any]:
-        if self._plain:
-            return self._plain.metadata
-        metadata: dict[str, Any] = json.loads(self._snapshot().metadata().json())
-        found: dict[str, Any] = metadata.get("metaData", metadata)
+        newest = f"SELECT {', '.join(IDENTITY)} FROM mine ORDER BY commit_log_offset DESC LIMIT {count}"
+        found: list[dict[str, Any]] = []
+        for begin in (max(below - _NEAR, 0), 0):
+            found = self.answer(newest, cluster, broker, begin, below).to_pylist()
+            if len(found) == count or begin == 0:
+                break
         return found
 
+    def rows_between(self, cluster: str, broker: str, begin: int, end: int, columns: Sequence[str]) -> pa.Table:
+        """Returns columns of a broker's rows at offsets [begin, end)."""
+        return self.answer(f"SELECT {', '.join(columns)} FROM mine", cluster, broker, begin, end)
 
-def open_table(spark: SparkSession | Session, path: str, *, writes: bool = False) -> MessagesTable | None:
+    def answer(self, question: str, cluster: str, broker: str, begin: int = 0, end: int = 1 << 62) -> pa.Table:
+        """Returns what delta-rs answers to a question in SQL (DataFusion's) about ``mine``, a broker's rows at offsets
+        [begin, end); columns of the table have their own types.
+        """
+        of_broker = "cluster = '{}' AND broker = '{}'".format(*(text.replace("'", "''") for text in (cluster, broker)))
+        mine = f"SELECT * FROM messages WHERE {of_broker} AND commit_log_offset BETWEEN {begin} AND {end - 1}"
+        query = deltalake.QueryBuilder().register("messages", self._table)
+        with reading(self.path):
+            stream = query.execute(f"WITH mine AS ({mine}) {question}")
+            found = pa.RecordBatchReader.from_stream(stream).read_all()
+            own = self.schema
+            fields = [own.field(one.name) if one.name in own.names else one for one in found.schema]
+            return found.cast(pa.schema(fields)).combine_chunks()
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Returns whether it has these columns with the types that ``load`` gives them."""
+        return all(
+            name in self.schema.names and self.schema.field(name).type == schemas.MESSAGES_WITH_BODY.field(name).type
+            for name in names
+        )
+
+    def rows(self) -> pads.FileSystemDataset:
+        """Returns all rows; of the columns that divide the table the files know by their ``partition_expression``."""
+        with reading(self.path):
+            return self._dataset(self._files)
+
+    def _dataset(self, named: Sequence[Mapping[str, Any]]) -> pads.FileSystemDataset:
+        """Returns the rows of files: with the values of columns that are in none of them."""
+        form = pads.ParquetFileFormat(read_options=pads.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+        filesystem, root = files.resolve(self.path)
+        fragments = []
+        for known in named:
+            path = unquote(known["path"])  # as in a URL, below the table's place or, in a clone, anywhere
+            place = urlsplit(known["path"]).scheme and files.resolve(self._elsewhere(path))
+            system, inner = place or (filesystem, f"{root}/{path}")
+            values = _values(known, self.metadata["partitionColumns"], self.schema)
+            fragments.append(form.make_fragment(inner, system, values))
+        return pads.FileSystemDataset(fragments, self.schema, form, filesystem)
+
+    def _elsewhere(self, uri: str) -> str:
+        """Returns the path of a file that is named in full; what opens the table's place opens that, too."""
+        if uri.startswith("file:"):
+            return uri.removeprefix("file:").removeprefix("//")
+        return uri + locations.split_settings(self.path)[1]
+
+    @cached_property
+    def _files(self) -> list[dict[str, Any]]:
+        """What Delta's log says of each file: its path, as in a URL, its values of partition columns, its offsets."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        known = ("path", "size_bytes", _LEAST, _LARGEST)
+        named = [name for name in actions.column_names if name in known or name.startswith(_PARTITION)]
+        return list(actions.select(named).to_pylist())
+
+    def files_with(
+        self, cluster: str, broker: str, begin: int = 0, offsets: Int64s | None = None
+    ) -> Iterator[tuple[RemoveAction, pa.Table]]:
+        """Yields each file that has rows of a broker from ``begin`` on, or at some ascending ``offsets``: what removes
+        it, and its other rows. Raises Refused for a table whose rows stay, or are marked as gone in its files.
+        """
+        if self.properties.get("delta.appendOnly", "false").lower() == "true":
+            raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
+        if pa.table(self._table.deletion_vectors()).num_rows:
+            advice = "REORG TABLE ... APPLY (PURGE) writes them without"
+            raise Refused("files of the table have deletion vectors", path=self.path, advice=advice)
+        place = pc.field("commit_log_offset")
+        wanted = place >= begin if offsets is None else place.isin(pa.array(offsets))
+        condition = (pc.field("cluster") == cluster) & (pc.field("broker") == broker) & wanted
+        with reading(self.path):
+            for known in self._files:
+                low, high = max(known.get(_LEAST) or 0, begin), known.get(_LARGEST)
+                first = low if offsets is None else next(iter(offsets[np.searchsorted(offsets, low) :]), None)
+                if first is None or (high is not None and first > high):
+                    continue
+                rows = self._dataset([known])
+                if rows.count_rows(filter=condition):
+                    day = known.get(_PARTITION + PARTITION)
+                    values = {PARTITION: None if day is None else str(day)}
+                    action = RemoveAction(known["path"], True, int(time.time() * 1000), known["size_bytes"], values)
+                    yield action, rows.to_table(filter=~condition | condition.is_null())
+
+    # ------------------------------------------------------------------------------------------------- what is written
+    def with_columns(self, wanted: Sequence[str]) -> tuple[MessagesTable, list[str]]:
+        """Returns the table with all of these columns, and the names of those that it lacked, as one of an older
+        version of this program does: they are added, with their comments, by a commit. Raises Overtaken.
+        """
+        present = {name.lower() for name in self.schema.names}
+        missing = [name for name in wanted if name not in present]
+        if not missing:
+            return self, []
+        added = list(deltalake.Schema.from_arrow(schemas.select(missing)).fields)
+        with _writing(self.path):
+            self._table.alter.add_columns(added, commit_properties=CommitProperties(max_commit_retries=0))
+        return MessagesTable(self.path), missing
+
+    def append(
+        self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str],
+        removed: Sequence[RemoveAction] = (),
+    ) -> Commit:  # fmt: skip
+        """Commits files of rows, and which go; ``seen`` is the state on which they are based. Raises Overtaken.
+
+        A version is committed only right after the one that was looked at: whatever came between is looked at first,
+        and where files are to go, nothing may have come.
+        """
+        table = self
+        rows = sum(file.rows for file in written)
+        size = sum(file.size for file in written)
+        metrics = {"numFiles": str(len(written)), "numOutputBytes": str(size), "numOutputRows": str(rows)}
+        names = commits.transaction_names(what, topics)
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, {PARTITION: file.store_date}, now, True, file.statistics)
+            for file in written
+        ]
+        actions += removed
+        for attempt in range(1 if removed else _ATTEMPTS):
+            recorded = dict.fromkeys(names, what.done) | commits.salvage_recorded(table.transactions, what)
+            properties = CommitProperties(
+                custom_metadata={"userMetadata": json.dumps(what.metadata), "operationMetrics": metrics},
+                max_commit_retries=0,
+                app_transactions=[Transaction(name, version, now) for name, version in recorded.items()],
+            )
+            commits.refuse_overtaken(table.transactions, what, seen)
+            if table.obstacle() is not None:
+                raise Overtaken("the table was changed meanwhile")
+            try:
+                with _writing(self.path):
+                    table._table.create_write_transaction(
+                        actions, "append", table._table.schema(), list(schemas.PARTITION_COLUMNS),
+                        commit_properties=properties,
+                    )  # fmt: skip
+            except Overtaken:
+                time.sleep(0.01 * attempt)
+                table = _opened(self.path)
+            else:
+                version = table.version + 1
+                table._checkpoint_every_tenth(version)
+                return Commit(version, rows, any(file.delayed for file in written))
+        raise Overtaken("other commits were faster")
+
+    def _checkpoint_every_tenth(self, version: int) -> None:
+        """Writes a checkpoint after a tenth version, as Delta does where the table names no interval; if it names one,
+        delta-rs has just done so. The rows are committed: where the checkpoint fails, a later load makes one.
+        """
+        if version % _VERSIONS_A_CHECKPOINT == 0 and "delta.checkpointInterval" not in self.properties:
+            with suppress(exceptions.DeltaError, OSError):
+                self._table.update_incremental()
+                self._table.create_checkpoint()
+
+
+def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
     """Returns the table at a path, None if nothing is there. Raises NotAStore if something else is there, and, for one
-    who ``writes``, Refused where one of two commits at once could be lost.
+    who ``writes``, if the table is of a kind in which ``load`` cannot write; MissingInput if its log lacks versions.
     """
-    plain = plain_table.open_plain(path)
-    if plain is None and plain_table.may_be_plain(path):
+    try:
+        table = MessagesTable(path)
+    except NoTable as error:
         if _is_free(path):
             return None
-        plain = plain_table.open_plain(path)  # another load may have made it just now
-    table = MessagesTable(spark, path, plain)
-    if plain is None and writes and s3_tables.on_s3(path):
-        raise s3_tables.needs_delta(path, "this table has properties or features that")
-    if plain is None and not table.exists():
-        # A load that makes the table at this moment, or was killed when it did, has made Delta's directory first.
-        if _is_free(path):
-            return None
-        if not table.exists():
-            raise NotAStore("this exists and is not a Delta table", path=path)
-    check_schema(table.schema(), path)
+        try:  # a load that makes the table at this moment has made Delta's directory first
+            table = MessagesTable(path)
+        except NoTable:
+            raise NotAStore(f"this exists and is not a Delta table: {error}", path=path) from error
+    _check_columns(table)
+    if writes and (found := table.obstacle()) is not None:
+        raise MissingInput(
+            f"the table has {found}, and `load` cannot write into one with that", path=path,
+            advice="load into a new --table, which may be read together with this one, or drop that of this one",
+        )  # fmt: skip
     return table
+
+
+def open_to_read(path: str) -> MessagesTable | None:
+    """Returns the table at a path for one who reads its files, None where Delta's own reader has to, or without one."""
+    try:
+        table = MessagesTable(path)
+    except NoTable:
+        return None
+    return table if table.is_plain() else None
 
 
 def _is_free(path: str) -> bool:
@@ -248,82 +349,33 @@ def _is_free(path: str) -> bool:
     return not any(_VERSION.fullmatch(entry.name) for entry in log)
 
 
-def existing_table(spark: SparkSession, path: str) -> MessagesTable:
-    """Returns the table at a path; raises MissingInput if there is none."""
-    require_delta(spark)
-    table = open_table(spark, path)
-    if table is None:
-        raise MissingInput("there is no such table", path=path, advice="`load` makes one")
-    return table
-
-
-def create_table(spark: SparkSession | Session, path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
-    """Returns the table at a path, made if it is not there."""
-    schema = schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES
-    properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
-    if plain_table.may_be_plain(path):
-        outputs.make_directory(path)
-        plain_table.create(path, schema, properties)
-        return MessagesTable(spark, path, plain_table.open_plain(path))
-    from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
-
-    table = MessagesTable(spark, path)
-    with commits.plain_trouble(path):
-        maker = DeltaTable.createIfNotExists(table._spark).location(table._place).addColumns(schemas.to_spark(schema))
-        for name, value in properties.items():
-            maker = maker.property(name, value)
-        maker.partitionedBy(*schemas.PARTITION_COLUMNS).execute()
-    return table
-
-
-def check_schema(found: StructType, path: str) -> None:
-    """Raises NotAStore unless a table of these columns is, or can become, the table ``messages``."""
-    types = {field.name.lower(): field.dataType.simpleString() for field in found}
+def _check_columns(table: MessagesTable) -> None:
+    """Raises NotAStore unless a table is, or can become, the table ``messages``."""
+    types = {field.name.lower(): field.type for field in table.schema}
     missing = [name for name in REQUIRED if name not in types]
     if missing:
-        raise NotAStore(f"this Delta table is not `messages`: it has no column {missing[0]}", path=path)
-    for field in schemas.to_spark(schemas.MESSAGES_WITH_BODY):
-        expected = field.dataType.simpleString()
-        if types.get(field.name, expected) != expected:
+        raise NotAStore(f"this Delta table is not `messages`: it has no column {missing[0]}", path=table.path)
+    for field in schemas.MESSAGES_WITH_BODY:
+        if types.get(field.name, field.type) != field.type:
             raise NotAStore(
                 f"this Delta table is not `messages`: the type of {field.name} is wrong",
-                path=path, found=types[field.name], expected=expected,
+                path=table.path, found=str(types[field.name]), expected=str(field.type),
             )  # fmt: skip
 
 
-def require_delta(spark: SparkSession) -> None:
-    """Raises DependencyMissing where Spark cannot read Delta tables."""
-    advice = (
-        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0"
-        " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
-        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    )
-    jvm: Any = spark._jvm
-    if type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ != "JavaClass":
-        raise DependencyMissing("Spark has no Delta jar", advice=advice)
-    catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""
-    extensions = spark.conf.get("spark.sql.extensions", "") or ""
-    if "DeltaCatalog" not in catalog or "DeltaSparkSessionExtension" not in extensions:
-        raise DependencyMissing("Spark has Delta's jar, but not its extension and catalog", advice=advice)
-
-
-@contextmanager
-def _no_sort_by_partition(spark: SparkSession) -> Iterator[None]:
-    """Within it a task keeps a file open for each of a few dates, instead of sorting its rows by date first."""
-    name = "spark.sql.maxConcurrentOutputFileWriters"
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, _MOST_DATES_A_TASK)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
+    """Returns the table at a path, made if it is not there. Raises Overtaken if another load makes it just now."""
+    uri, options = place_of(path)
+    properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
+    if locations.is_local(path):
+        outputs.make_directory(path)
+    with _writing(path):
+        deltalake.DeltaTable.create(
+            uri, schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES, mode="ignore",
+            partition_by=list(schemas.PARTITION_COLUMNS), configuration=properties, storage_options=options,
+            raise_if_key_not_exists=False,
+        )  # fmt: skip
+    return _opened(path)
 
 
 def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
@@ -336,3 +388,48 @@ def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
             expected=table.time_zone,
         )
     return table.time_zone
+
+
+def _opened(path: str) -> MessagesTable:
+    try:
+        return MessagesTable(path)
+    except NoTable as error:
+        raise Overtaken(f"the table was changed meanwhile: {error}") from error
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Within it, a table's files that cannot be read raise MissingInput."""
+    try:
+        yield
+    except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
+        raise MissingInput(f"the table cannot be read: {_first_line(error)}", path=path) from error
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Within it, a commit that another was faster than raises Overtaken, any other trouble WriteFailed."""
+    try:
+        yield
+    except exceptions.CommitFailedError as error:
+        raise Overtaken(str(error)) from error
+    except (exceptions.DeltaError, OSError) as error:
+        text = str(error)
+        if "already exists" in text:
+            raise Overtaken(_first_line(error)) from error
+        sign = next((sign for sign in _TROUBLE if sign in text), None)
+        raise WriteFailed(f"the table cannot be written: {sign or _first_line(error)}", path=path) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _values(known: Mapping[str, Any], columns: Sequence[str], schema: pa.Schema) -> pc.Expression:
+    """Returns what all rows of a file have in the columns that divide the table."""
+    all_rows = pc.scalar(True)
+    for name in columns:
+        value = known.get(_PARTITION + name)
+        column = pc.field(name)
+        all_rows &= column.is_null() if value is None else column == pa.scalar(value, schema.field(name).type)
+    return all_rows

@@ -8,20 +8,21 @@ no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+from deltalake.transaction import RemoveAction
 
 from jobs.contract.options import LoadOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.spark.runner import Runner
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
-from jobs.table.plain_table import PlainTable
+from jobs.table.messages_table import MessagesTable
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import StoreFormatError
 from storeformat.log.segments import segment_at, segment_with
@@ -81,7 +82,7 @@ class Difference:
 def compare_with_log(
     store: OpenedStore,
     options: LoadOptions,
-    table: PlainTable,
+    table: MessagesTable,
     state: BrokerState,
     begin: int,
     zone: str,
@@ -96,7 +97,7 @@ def compare_with_log(
     until = replace(options, until_offset=state.end)
     scan_from = segment_with(store.segments, begin).base
     reading = read_log(store, until, runner, begin=scan_from, on_damage="salvage")
-    columns = [name for name in table.columns if name in _compared(options)]
+    columns = [name for name in table.schema.names if name in _compared(options)]
     empty = schemas.select(columns).empty_table()
     if reading.damaged_places or (reading.salvaged and reading.losses.strays):
         return Difference(np.zeros(0, np.int64), empty, damaged=True)
@@ -151,27 +152,33 @@ def _differing(there: pa.Table, logged: pa.Table) -> tuple[Bools, Bools]:
     return wrong_there, wrong_logged
 
 
-def write_repair(
-    table: PlainTable, difference: Difference, what: BrokerRows, state: BrokerState, write: WriteFiles
+def replace_rows(
+    table: MessagesTable,
+    written: Sequence[WrittenFile],
+    parts: Iterable[tuple[RemoveAction | None, pa.Table]],
+    what: BrokerRows,
+    seen: BrokerState | None,
+    topics: Sequence[str],
+    write: WriteFiles,
 ) -> Commit:
-    """Returns the commit that puts the log's rows in place of those that differ. Files that hold such are written again
-    without them. Raises Overtaken where another commit came in between.
+    """Returns the commit that puts rows in place of others: files that are ``written``, whose rows it counts, and the
+    rows of ``parts``, each in place of a file that goes, or of none. Raises Overtaken where another commit came in
+    between.
     """
-    written: list[WrittenFile] = []
-    removed = []
+    made, removed = list(written), []
     with ExitStack() as streams:
-        parts = [(None, difference.rows), *table.files_with(what.cluster, what.broker, np.sort(difference.gone))]
         for number, (action, rows) in enumerate(parts):
             removed += [action] if action is not None else []
-            made = RangeFiles(write, number, streams)
+            of_part = RangeFiles(write, number, streams)
             ordered = rows.sort_by([(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")])
             for begin in range(0, len(ordered), _ROW_GROUP):
-                made.write(ordered.slice(begin, _ROW_GROUP))
-            written += made.finish()
+                of_part.write(ordered.slice(begin, _ROW_GROUP))
+            made += of_part.finish()
     try:
-        return table.append(written, what, state, state.topics, removed)
+        commit = table.append(made, what, seen, topics, removed)
     except Overtaken:
-        for file in written:
+        for file in made:
             with suppress(StoreFormatError):  # VACUUM removes what stays
                 files.remove_object(locations.join(table.path, file.path))
         raise
+    return replace(commit, rows=sum(file.rows for file in written))

@@ -22,7 +22,7 @@ from jobs.contract.report import Report  # noqa: E402
 from jobs.contract.reporter import Reporter  # noqa: E402
 from jobs.table import load  # noqa: E402
 from jobs.table.drafts import Drafts  # noqa: E402
-from jobs.table.plain_table import PlainTable  # noqa: E402
+from jobs.table.messages_table import MessagesTable  # noqa: E402
 from udfs.table.parquet_files import DraftTask  # noqa: E402
 
 STEPS = ("drafting", "drafted", "judged", "committed")
@@ -56,9 +56,9 @@ def main(step: str, store: str, table: str, broker: str = "b") -> None:
     elif step == "drafted":
         Drafts.map = _after(Drafts.map)  # type: ignore[method-assign]
     elif step == "judged":
-        PlainTable.append = die  # type: ignore[assignment,method-assign]
+        MessagesTable.append = die  # type: ignore[assignment,method-assign]
     elif step == "committed":
-        PlainTable.append = _after(PlainTable.append)  # type: ignore[method-assign]
+        MessagesTable.append = _after(MessagesTable.append)  # type: ignore[method-assign]
     report = load_here(Path(store), table, split_size=100_000, broker=broker)
     sys.stdout.write(f"{report['rows']} {report['skipped']}\n")
 

@@ -199,7 +199,7 @@ class _Part:
             size = self._stream.tell()
             self._stream.close()
         (metadata,) = self._metadata
-        found = json.dumps(file_statistics(metadata, statistics))
+        found = json.dumps(file_statistics(metadata, statistics), ensure_ascii=False)  # arrow-rs joins no surrogates
         return WrittenFile(self._path, self._date, metadata.num_rows, size, found, self._delayed)
 
 

@@ -15,16 +15,16 @@ from support import random_messages, views_model
 from jobs.report import page, plain_checks, views
 from jobs.report.facts import measure
 from jobs.report.plain_facts import measure_plain, plain_pictures
-from jobs.table import plain_table
+from jobs.table import messages_table
 from udfs.table import schemas
 
 
-def written(path: Path, rows: pa.Table, files: int) -> plain_table.PlainTable:
+def written(path: Path, rows: pa.Table, files: int) -> messages_table.MessagesTable:
     """Returns a plain table of these rows, in several commits."""
     step = -(-len(rows) // files)
     for begin in range(0, len(rows), step):
         deltalake.write_deltalake(str(path), rows.slice(begin, step), mode="append", partition_by=["store_date"])
-    table = plain_table.open_plain(str(path))
+    table = messages_table.open_to_read(str(path))
     assert table is not None
     return table
 

@@ -19,7 +19,7 @@ from jobs.contract.reporter import Reporter
 from jobs.report import report
 from jobs.report.facts import KEYS
 from jobs.report.plain_facts import measure_plain
-from jobs.table import messages_table, plain_table
+from jobs.table import messages_table
 from udfs.table import schemas
 
 
@@ -49,7 +49,7 @@ def test_messages_without_a_day_are_a_group_of_their_own(days: tuple[date | None
     deltalake.write_deltalake(
         str(tmp_path / "t"), pa.Table.from_pylist(rows, schema=schemas.MESSAGES), partition_by=["store_date"]
     )
-    table = plain_table.open_plain(str(tmp_path / "t"))
+    table = messages_table.open_to_read(str(tmp_path / "t"))
     assert table is not None
     groups = [(group["store_date"], group["bytes"]) for group in measure_plain(table, "date").groups]
     assert groups == ([(None, 200)] if set(days) == {None} else [(None, 100), (date(2024, 5, 1), 100)])

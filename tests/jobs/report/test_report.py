@@ -26,7 +26,7 @@ from jobs.report import page, plain_facts, plain_rows, report
 from jobs.report.facts import CHECKS, KEYS
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT
-from jobs.table import plain_table
+from jobs.table import messages_table
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 
@@ -212,13 +212,13 @@ def test_a_table_that_lacks_columns_is_sparks(tmp_path: Path, monkeypatch: pytes
     three_messages(tmp_path / "t")
     without_spark(monkeypatch)
     asked: list[set[str]] = []
-    has = plain_table.PlainTable.has
+    has = messages_table.MessagesTable.has
 
-    def recorded(table: plain_table.PlainTable, names: Any) -> bool:
+    def recorded(table: messages_table.MessagesTable, names: Any) -> bool:
         asked.append(set(names))
         return has(table, names)
 
-    monkeypatch.setattr(plain_table.PlainTable, "has", recorded)
+    monkeypatch.setattr(messages_table.MessagesTable, "has", recorded)
     for checks in (False, True):
         report.without_spark(ReportOptions(table=str(tmp_path / "t"), checks=checks), Reporter(quiet=True), BROUGHT)
     assert (asked[0], asked[1]) == (set(plain_facts.READ), {*plain_facts.READ, *plain_rows.READ})

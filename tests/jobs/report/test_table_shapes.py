@@ -21,7 +21,7 @@ from jobs.report import report, views
 from jobs.report.facts import KEYS, measure
 from jobs.report.plain_checks import check_plain
 from jobs.report.plain_facts import measure_plain, plain_pictures
-from jobs.table import plain_table
+from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from udfs.table import schemas
 
@@ -45,7 +45,7 @@ def write(path: str, **how: Any) -> None:
 
 def figures(path: str) -> dict[str, Any]:
     """Returns all that a report without Spark finds in a table."""
-    table = plain_table.open_to_read(path)
+    table = messages_table.open_to_read(path)
     assert table is not None
     found = {by: (facts.brokers, facts.groups) for by in KEYS for facts in [measure_plain(table, by)]}
     return {**found, "checks": check_plain(table), "pictures": plain_pictures(table, measure_plain(table, "topic"))}
@@ -105,7 +105,7 @@ def test_features_of_writers_do_not_keep_readers_out(tmp_path: Path, usual: tupl
     write(path, partition_by=["store_date"])
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
     Path(path, "_delta_log", f"{2:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
-    assert plain_table.open_plain(path) is None
+    assert messages_table.open_to_read(path) is not None
     assert figures(path) == usual[1]
 
 
@@ -113,7 +113,7 @@ def test_a_log_that_lacks_a_version_is_not_read_as_if_it_were_whole(tmp_path: Pa
     path = str(tmp_path / "t")
     write(path)
     Path(path, "_delta_log", f"{0:020d}.json").unlink()
-    assert plain_table.open_to_read(path) is None
+    assert messages_table.open_to_read(path) is None
 
 
 # --------------------------------------------------------------------------------------------------------- with Spark
@@ -172,7 +172,7 @@ def test_what_delta_makes_of_a_table(
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "UTC")
     make(other, path, f"delta.`{usual[0]}`")
-    assert (plain_table.open_to_read(path) is not None) == plain
+    assert (messages_table.open_to_read(path) is not None) == plain
     if plain:
         assert figures(path) == usual[1]
     read, _ = views.over_table(spark, path, ("storage_by_date", "storage_by_queue"))

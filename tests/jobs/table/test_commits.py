@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
-from pyspark.errors import PySparkException
 
 from jobs.table.commits import (
     Actions,
     BrokerRows,
     BrokerState,
     Overtaken,
-    _added,
-    append,
     commits_back_from,
-    plain_trouble,
+    obstacle,
     recorded_state,
+    refuse_overtaken,
     restored_before,
-    takes_files,
     transaction_names,
     understanding,
 )
-from storeformat.errors import MissingInput, NotAStore
+from storeformat.errors import MissingInput
 from udfs.table import schemas
-from udfs.table.parquet_files import WrittenFile
 
 
 def test_no_transaction_of_the_broker() -> None:
@@ -58,7 +54,7 @@ def test_a_broker_that_comes_after_others() -> None:
 
 
 def test_the_names_under_which_an_end_is_recorded() -> None:
-    what = BrokerRows("a/b", "it's", 3, None, 9, 4, {})
+    what = BrokerRows("a/b", "it's", 3, 9, 4, {})
     assert transaction_names(what, ()) == ["rocketmq-store-spark/a%2Fb/it%27s/4"]
     assert transaction_names(what, ("%RETRY%g/h", "a,b:3")) == [
         "rocketmq-store-spark/a%2Fb/it%27s/4",
@@ -66,26 +62,10 @@ def test_the_names_under_which_an_end_is_recorded() -> None:
     ]
 
 
-def test_an_added_file_as_deltas_protocol_has_it() -> None:
-    file = WrittenFile("store_date=2026-11-21/part-0.parquet", "2026-11-21", 7, 900, '{"numRecords":7}')
-    assert _added(file, 1_700_000_000_000) == {
-        "add": {
-            "path": "store_date=2026-11-21/part-0.parquet",
-            "partitionValues": {"store_date": "2026-11-21"},
-            "size": 900,
-            "modificationTime": 1_700_000_000_000,
-            "dataChange": True,
-            "stats": '{"numRecords":7}',
-        }
-    }
-
-
 def test_names_with_slashes_and_quotes() -> None:
     found = {"rocketmq-store-spark/a%2Fb/it%27s/0": 5}
     assert recorded_state(found, "a/b", "it's") == BrokerState(5, 0)
     assert recorded_state(found, "a", "b") is None
-    what = BrokerRows("a\\b", "it's", 3, None, 9, 1, {})
-    assert what.condition == "cluster = 'a\\\\b' AND broker = 'it\\'s' AND commit_log_offset >= 3"
 
 
 def metadata(*fields: dict[str, Any], partition: str = "store_date", **configuration: str) -> dict[str, Any]:
@@ -108,27 +88,18 @@ def field(name: str, *, nullable: bool = True, **more: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (metadata(), True),
-        (metadata(field("note")), True),
-        (metadata(appendOnly="true", columnMapping_mode="none", isolationLevel="Serializable"), True),
-        (metadata(columnMapping_mode="name"), False),
-        (metadata(isolationLevel="WriteSerializable"), False),
-        (metadata(enableRowTracking="true"), False),
-        (metadata(constraints_positive="size > 0"), False),
-        (metadata(field("note", nullable=False)), False),
-        (metadata(field("day", **{"delta.generationExpression": "store_date"})), False),
-        (metadata(partition="topic"), False),
+        (metadata(), None),
+        (metadata(field("note")), None),
+        (metadata(appendOnly="true", columnMapping_mode="none", isolationLevel="WriteSerializable"), None),
+        (metadata(columnMapping_mode="name"), "column mapping"),
+        (metadata(constraints_positive="size > 0"), "the constraint positive"),
+        (metadata(field("note", nullable=False)), "NOT NULL of column note"),
+        (metadata(field("day", **{"delta.generationExpression": "x"})), "delta.generationExpression of column day"),
+        (metadata(partition="topic"), "other partitions than store_date (topic)"),
     ],
 )
-def test_which_tables_take_files_as_they_are(found: dict[str, Any], expected: bool) -> None:
-    assert takes_files(found) is expected
-
-
-def test_a_table_without_a_column_takes_none() -> None:
-    found = metadata()
-    schema = json.loads(found["schemaString"])
-    schema["fields"].pop()
-    assert not takes_files({**found, "schemaString": json.dumps(schema)})
+def test_what_keeps_files_from_being_rows(found: dict[str, Any], expected: str | None) -> None:
+    assert obstacle(found) == expected
 
 
 PREFIX = "rocketmq-store-spark/c/b/"
@@ -150,17 +121,10 @@ def test_rows_are_added_only_to_the_state_they_were_made_for(
     epoch: int, seen: BrokerState | None, recorded: dict[str, int], *, overtaken: bool
 ) -> None:
     """Another load of the broker, or a repair, which begins the next epoch, may have been committed meanwhile."""
-    log = MagicMock()
-    transaction = log.startTransaction()
-    transaction.txnVersion = lambda name: recorded.get(name.removeprefix(PREFIX), -1)
-    what = BrokerRows("c", "b", 900, None, 1000, epoch, {})
-    if overtaken:
-        with pytest.raises(Overtaken, match="c/b was loaded meanwhile"):
-            append(MagicMock(), log, [], what, seen, [])
-        transaction.commit.assert_not_called()
-    else:
-        append(MagicMock(), log, [], what, seen, [])
-        transaction.commit.assert_called_once()
+    what = BrokerRows("c", "b", 900, 1000, epoch, {})
+    transactions = {f"{PREFIX}{name}": end for name, end in recorded.items()}
+    with pytest.raises(Overtaken, match="c/b was loaded meanwhile") if overtaken else nullcontext():
+        refuse_overtaken(transactions, what, seen)
 
 
 LOAD = "rocketmq-store-spark/c/b/0"
@@ -209,12 +173,6 @@ def test_commits_are_read_as_far_back_as_delta_kept_them(tmp_path: Path) -> None
         text = "".join(f"{json.dumps(action)}\n" for action in (load(version), DELETE))
         (tmp_path / "_delta_log" / f"{version:020d}.json").write_text(text, encoding="utf-8")
     assert list(commits_back_from(str(tmp_path), 4)) == [(4, [load(4), DELETE]), (3, [load(3), DELETE])]
-
-
-@pytest.mark.parametrize("sign", ["DELTA_REPLACE_WHERE_MISMATCH", "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"])
-def test_rows_that_a_constraint_forbids_are_no_defect(sign: str) -> None:
-    with pytest.raises(NotAStore, match="a constraint of the table forbids rows of this log"), plain_trouble("/t"):
-        raise PySparkException(f"[{sign}] CHECK constraint positive (size > 100) violated by row")
 
 
 @pytest.mark.parametrize(

@@ -163,15 +163,15 @@ def test_a_race(bench: Bench) -> None:
 
 def test_another_load_comes_before_the_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It commits less than was drafted: the rest is written in a pass of its own."""
-    from jobs.table.plain_table import PlainTable
+    from jobs.table.messages_table import MessagesTable
 
-    original = PlainTable.append
+    original = MessagesTable.append
 
-    def append(self: PlainTable, *given: Any) -> Any:
-        monkeypatch.setattr(PlainTable, "append", original)
+    def append(self: MessagesTable, *given: Any) -> Any:
+        monkeypatch.setattr(MessagesTable, "append", original)
         bench.load(until_offset=bench.expected[800])
         return original(self, *given)
 
-    monkeypatch.setattr(PlainTable, "append", append)
+    monkeypatch.setattr(MessagesTable, "append", append)
     assert bench.load()["rows"] == 1200
     assert bench.rows == bench.expected

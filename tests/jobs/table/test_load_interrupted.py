@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import LoadOptions
 from jobs.contract.reporter import Reporter
 from jobs.table import load, messages_table
-from storeformat.errors import DependencyMissing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -236,15 +234,3 @@ def command_line(pid: int) -> bytes:
         return Path("/proc", str(pid), "cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def test_no_delta(spark: SparkSession) -> None:
-    """A JVM that does not know Delta's classes has packages where they should be."""
-    delta = SimpleNamespace(DeltaLog=spark._jvm.no.such.package)  # type: ignore[union-attr]
-    jvm = SimpleNamespace(
-        org=SimpleNamespace(apache=SimpleNamespace(spark=SimpleNamespace(sql=SimpleNamespace(delta=delta))))
-    )
-    with pytest.raises(DependencyMissing) as missing:
-        messages_table.require_delta(SimpleNamespace(conf=spark.conf, _jvm=jvm))  # type: ignore[arg-type]
-    assert "--packages io.delta:" in (missing.value.advice or "")
-    assert missing.value.exit_code == 69

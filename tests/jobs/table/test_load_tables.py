@@ -74,7 +74,7 @@ def test_the_time_zone_is_the_tables(bench: Bench) -> None:
         bench.load(time_zone="UTC")
     with pytest.raises(UsageError, match="no such time zone"):
         bench.load(time_zone="Mars/Olympus")
-    assert messages_table.MessagesTable(bench.spark, bench.table).time_zone == "Asia/Tokyo"
+    assert messages_table.MessagesTable(bench.table).time_zone == "Asia/Tokyo"
 
 
 def test_times_out_of_range_have_no_date(bench: Bench) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import LocalRunner
-from jobs.spark.session import SparkOnDemand
 from jobs.table.commits import BrokerState
 from jobs.table.load import Load
 from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
@@ -47,7 +45,6 @@ def test_the_scan_begins_with_the_segment_of_the_newest_row() -> None:
 
 def test_a_repair_begins_an_epoch() -> None:
     assert plan(2500, repair_from=2500) == Window(2000, 2500, 4, repair=True)
-    assert plan(2500, repair_from=2499).replace_from == 2499
     with pytest.raises(UsageError, match=r"^--repair-from 2501: the loaded range ends at 2500$"):
         plan(2500, repair_from=2501)
 
@@ -61,8 +58,13 @@ def test_a_gap_must_be_allowed() -> None:
     )
     assert caught.value.advice == "--allow-gap continues and records the gap"
     assert plan(999, allow_gap=True) == Window(1000, 1000, 3, gap=(999, 1000))
-    repair = plan(2500, repair_from=0, allow_gap=True)
-    assert (repair.rows_from, repair.replace_from) == (1000, 0)
+    assert plan(500, repair_from=0, allow_gap=True) == Window(1000, 1000, 4, gap=(500, 1000), repair=True)
+
+
+def test_a_repair_leaves_rows_alone_that_the_log_does_not_have() -> None:
+    with pytest.raises(Refused, match="the rows before are in the table alone") as caught:
+        plan(2500, repair_from=999, allow_gap=True)
+    assert caught.value.advice == "--repair-from 1000 replaces what the log still has"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_the_history_holds_no_secret_of_the_stores_location(tmp_path: Path) -> N
     store = open_store(options)
     reading = read_log(store, options, LocalRunner())
     elsewhere = replace(store, root="s3://KEY:SECRET@bucket/store?secret_key=SECRET&region=eu")
-    one = Load(SparkOnDemand("load", ExitStack()), elsewhere, options, "", Reporter(quiet=True))
+    one = Load(elsewhere, options, "", Reporter(quiet=True))
     said = json.dumps(one._metadata(Window(0, 0), reading.end, reading.damaged))
     assert "s3://***@bucket/store" in said
     assert "SECRET" not in said
@@ -137,7 +139,7 @@ def load_of(tmp_path: Path, **more: Any) -> Load:
     log = LogBuilder(4096)
     log.message(topic="T")
     options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="c", broker="b", **more)
-    return Load(SparkOnDemand("load", ExitStack()), open_store(options), options, "/messages", Reporter(quiet=True))
+    return Load(open_store(options), options, "/messages", Reporter(quiet=True))
 
 
 def test_other_topics_than_those_of_the_loads_before_are_refused(tmp_path: Path) -> None:

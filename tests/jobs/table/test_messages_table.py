@@ -1,20 +1,395 @@
-"""Where a table can be made, and what Spark must have for one."""
+"""The table as delta-rs reads it and commits to it: what it says, what it takes, what is refused."""
 
 from __future__ import annotations
 
+import json
+import re
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import deltalake
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from support.patching import stand_in
 
-from jobs.table import messages_table, plain_table
-from jobs.table.messages_table import _is_free
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from jobs.table import messages_table
+from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
+from jobs.table.messages_table import IDENTITY, MessagesTable, _is_free, create_table, open_table
+from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from udfs.table import schemas
+from udfs.table.parquet_files import WrittenFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    found = str(tmp_path / "messages")
+    create_table(found, time_zone="UTC", bodies=False)
+    return found
+
+
+def rows_to(end: int, epoch: int = 0, broker: str = "b") -> BrokerRows:
+    return BrokerRows("c", broker, 0, end, epoch, {"to": end})
+
+
+def written(path: str, *offsets: int, broker: str = "b") -> WrittenFile:
+    """A file with rows of these offsets, 10 bytes each."""
+    name = f"store_date=2023-11-14/{broker}-{offsets[0]}.parquet"
+    schema = pa.schema([field for field in schemas.MESSAGES if field.name != "store_date"])
+    given = {"cluster": "c", "broker": broker, "size": 10, "topic": "T", "queue_id": 0, "magic_code": 1}
+    rows = pa.Table.from_pylist([{**given, "commit_log_offset": offset} for offset in offsets], schema)
+    Path(path, name).parent.mkdir(exist_ok=True)
+    pq.write_table(rows, Path(path, name))
+    bounds = {"numRecords": len(offsets), "minValues": {"commit_log_offset": min(offsets)},
+              "maxValues": {"commit_log_offset": max(offsets)}, "nullCount": {"commit_log_offset": 0}}  # fmt: skip
+    return WrittenFile(name, "2023-11-14", len(offsets), Path(path, name).stat().st_size, json.dumps(bounds))
+
+
+def load(path: str, *offsets: int, seen: BrokerState | None = None, broker: str = "b", **more: Any) -> int:
+    what = rows_to(offsets[-1] + 10, broker=broker, **more)
+    return MessagesTable(path).append([written(path, *offsets, broker=broker)], what, seen, ()).version
+
+
+def test_what_was_loaded_is_known(path: str) -> None:
+    assert MessagesTable(path).state("c", "b") is None
+    assert load(path, 0, 10, 20) == 1
+    assert load(path, 30, 40, seen=BrokerState(30, 0)) == 2
+    load(path, 5, broker="other")
+    table = MessagesTable(path)
+    assert (table.state("c", "b"), table.state("c", "x")) == (BrokerState(50, 0), None)
+    information = DeltaTable(path).history(1)[0]
+    assert json.loads(information["userMetadata"]) == {"to": 15}
+
+
+def test_a_checkpoint_keeps_what_was_loaded(path: str) -> None:
+    load(path, 0)
+    load(path, 10, broker="other")
+    DeltaTable(path).create_checkpoint()
+    for version in range(2):
+        Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    load(path, 20, seen=BrokerState(20, 0), broker="other")
+    table = MessagesTable(path)
+    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(30, 0))
+
+
+def test_a_checkpoint_of_parts_keeps_it_too(path: str) -> None:
+    """As Spark writes it where a table has many files."""
+    load(path, 0)
+    load(path, 10, broker="other")
+    DeltaTable(path).create_checkpoint()
+    log = Path(path, "_delta_log")
+    (log / f"{2:020d}.checkpoint.parquet").rename(log / f"{2:020d}.checkpoint.{1:010d}.{1:010d}.parquet")
+    told = json.loads((log / "_last_checkpoint").read_text())
+    (log / "_last_checkpoint").write_text(json.dumps({"version": 2, "size": told["size"], "parts": 1}))
+    for version in range(3):
+        (log / f"{version:020d}.json").unlink()
+    table = MessagesTable(path)
+    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(20, 0))
+
+
+@pytest.mark.parametrize(("interval", "versions"), [(None, [10, 20]), ("7", [6, 13, 20])])
+def test_loads_write_checkpoints(tmp_path: Path, interval: str | None, versions: list[int]) -> None:
+    """Every tenth version as Delta does, or as the table says; delta-rs counts from the first version."""
+    path = str(tmp_path / "messages")
+    configuration = {"delta.checkpointInterval": interval} if interval else {}
+    DeltaTable.create(path, schemas.MESSAGES, partition_by=["store_date"], configuration=configuration)
+    for number in range(23):
+        load(path, number * 10, seen=BrokerState(number * 10, 0) if number else None)
+    log = Path(path, "_delta_log")
+    assert [int(file.name[:20]) for file in sorted(log.glob("*.checkpoint.parquet"))] == versions
+    for version in range(versions[-1] + 1):
+        (log / f"{version:020d}.json").unlink()
+    assert MessagesTable(path).state("c", "b") == BrokerState(230, 0)
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 23
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_a_version_that_others_have_left_behind_is_read_as_it_was(path: str, cleaned: bool) -> None:
+    """What tells the newest checkpoint tells one of a version after it."""
+    for number in range(12):
+        load(path, number * 10, seen=BrokerState(number * 10, 0) if number else None)
+    table = MessagesTable(path)
+    if cleaned:
+        for version in range(10):
+            Path(path, "_delta_log", f"{version:020d}.json").unlink()
+    for number in range(12, 21):
+        load(path, number * 10, seen=BrokerState(number * 10, 0))
+    assert json.loads(Path(path, "_delta_log", "_last_checkpoint").read_text())["version"] == 20
+    assert table.is_plain()
+    assert table.state("c", "b") == BrokerState(120, 0)
+
+
+def test_a_checkpoint_that_fails_takes_no_load_back(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fail)
+    monkeypatch.setattr(messages_table, "_VERSIONS_A_CHECKPOINT", 1)
+    assert load(path, 0) == 1
+
+
+def test_a_log_that_lacks_versions(path: str) -> None:
+    load(path, 0)
+    load(path, 10, seen=BrokerState(10, 0))
+    table = MessagesTable(path)
+    Path(path, "_delta_log", f"{1:020d}.json").unlink()
+    with pytest.raises(MissingInput, match="the table's log lacks versions, and no checkpoint has them"):
+        table.state("c", "b")
+
+
+def test_a_transaction_that_has_expired_is_known_still(path: str) -> None:
+    """delta-rs and Delta pass over it; the rows are there."""
+    load(path, 0)
+    DeltaTable(path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
+    log = Path(path, "_delta_log", f"{1:020d}.json")
+    log.write_text(re.sub(r'"lastUpdated":[0-9]+', '"lastUpdated":1', log.read_text()))
+    table = MessagesTable(path)
+    assert table._table.transaction_version("rocketmq-store-spark/c/b/0") is None
+    assert load(path, 10, broker="other") == 3
+    assert load(path, 10, seen=table.state("c", "b")) == 4
+
+
+def test_only_one_of_two_commits_passes(path: str) -> None:
+    one, other, third = MessagesTable(path), MessagesTable(path), MessagesTable(path)
+    one.append([written(path, 0)], rows_to(10), None, ())
+    with pytest.raises(Overtaken, match="c/b was loaded meanwhile"):
+        other.append([written(path, 0)], rows_to(10), None, ())
+    assert third.append([written(path, 0, broker="z")], rows_to(10, broker="z"), None, ()).version == 2
+    late = MessagesTable(path)
+    MessagesTable(path).append([], rows_to(0, epoch=1), None, ())  # what a repair records
+    with pytest.raises(Overtaken):
+        late.append([written(path, 10)], rows_to(20), BrokerState(10, 0), ())
+
+
+def test_a_table_whose_properties_changed_takes_no_files(path: str) -> None:
+    table = MessagesTable(path)
+    DeltaTable(path).alter.add_constraint({"positive": "size > 0"})
+    with pytest.raises(Overtaken, match="changed meanwhile"):
+        table.append([written(path, 0)], rows_to(10), None, ())
+
+
+def test_the_last_rows(path: str) -> None:
+    load(path, *range(0, 1000, 10))
+    load(path, 400, 990, broker="other")
+    far = 40 << 30
+    load(path, far, seen=BrokerState(1000, 0))
+    table = MessagesTable(path)
+    found = table.last_rows("c", "b", far, 3)
+    assert [row["commit_log_offset"] for row in found] == [990, 980, 970]
+    assert tuple(found[0]) == IDENTITY
+    assert len(table.last_rows("c", "b", far + 1, 1000)) == 101
+    assert table.last_rows("c", "b", 0, 1) == []
+
+
+def test_a_copy_has_rows_and_no_transactions(path: str, tmp_path: Path) -> None:
+    load(path, 0, 10, 70)
+    copy = str(tmp_path / "copy")
+    write_deltalake(copy, DeltaTable(path).to_pyarrow_table(), partition_by=["store_date"])
+    assert MessagesTable(copy).state("c", "b") == BrokerState(80, 0, recorded=False)
+    assert MessagesTable(copy).state("c", "x") is None
+
+
+def with_features(path: str, *features: str, readers: int = 1) -> None:
+    protocol: dict[str, Any] = {"minReaderVersion": readers, "minWriterVersion": 7, "writerFeatures": features}
+    protocol |= {"readerFeatures": features} if readers == 3 else {}
+    Path(path, "_delta_log", f"{1:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("feature", "readers"),
+    [("rowTracking", 1), ("clustering", 1), ("inCommitTimestamp", 1), ("domainMetadata", 1), ("typeWidening", 3)],
+)
+def test_a_feature_with_which_delta_rs_does_not_commit(path: str, feature: str, readers: int) -> None:
+    with_features(path, *(["appendOnly"] if readers == 1 else []), feature, readers=readers)
+    with pytest.raises(MissingInput) as caught:
+        open_table(path, writes=True)
+    said = f"the table has the table feature {feature}, and `load` cannot write into one with that ({path})"
+    assert (str(caught.value), caught.value.exit_code) == (said, 66)
+    assert "load into a new --table" in str(caught.value.advice)
+    assert open_table(path) is not None, "who only reads it may"
+
+
+@pytest.mark.parametrize(
+    ("features", "readers"),
+    [(["appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"], 1),
+     (["deletionVectors", "v2Checkpoint", "timestampNtz"], 3)],
+)  # fmt: skip
+def test_features_with_which_it_commits(path: str, features: list[str], readers: int) -> None:
+    with_features(path, *features, readers=readers)
+    assert open_table(path, writes=True) is not None
+    assert load(path, 0) == 2
+    assert MessagesTable(path).state("c", "b") == BrokerState(10, 0)
+
+
+def test_no_table(tmp_path: Path) -> None:
+    assert open_table(str(tmp_path)) is None
+    (tmp_path / "file").touch()
+    with pytest.raises(NotAStore, match="this exists and is not a Delta table"):
+        open_table(str(tmp_path))
+    with pytest.raises(WriteFailed, match=r"Not a directory|NotADirectory"):
+        create_table(str(tmp_path / "file" / "table"), time_zone="UTC", bodies=False)
+
+
+@pytest.mark.parametrize("name", ["my table", "täble", "50%", "a#b?c", "a+b&c=d"])
+def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
+    found = str(tmp_path / name / "messages")
+    create_table(found, time_zone="UTC", bodies=False)
+    load(found, 0, 10)
+    load(found, 20, seen=BrokerState(20, 0))
+    table = MessagesTable(found)
+    assert [row["commit_log_offset"] for row in table.last_rows("c", "b", 1000, 9)] == [20, 10, 0]
+    dates = table.rows().to_table(columns=["store_date"])["store_date"].to_pylist()
+    assert dates == [date(2023, 11, 14)] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+def actions_of(path: str, version: int) -> dict[str, list[dict[str, Any]]]:
+    """What a version of Delta's log holds, by kind."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in Path(path, "_delta_log", f"{version:020d}.json").read_text().splitlines():
+        ((kind, action),) = json.loads(line).items()
+        found.setdefault(kind, []).append(action)
+    return found
+
+
+def test_a_commit_as_deltas_protocol_has_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, messages_table, "time", time=lambda: 7.5)
+    one, two = written(path, 0, 10), written(path, 20)
+    made = MessagesTable(path).append([one, replace(two, delayed=True)], rows_to(30), None, ("T",))
+    assert made == Commit(1, 3, delayed=True)
+    found = actions_of(path, 1)
+    for file, action in zip((one, two), found["add"], strict=True):
+        kept = {name: value for name, value in action.items() if value is not None}
+        assert kept == {
+            "path": file.path, "size": file.size, "partitionValues": {"store_date": "2023-11-14"}, "dataChange": True,
+            "stats": file.statistics, "modificationTime": 7500,
+        }  # fmt: skip
+    assert found["txn"] == [
+        {"appId": "rocketmq-store-spark/c/b/0", "version": 30, "lastUpdated": 7500},
+        {"appId": "rocketmq-store-spark/c/b/0/T", "version": 30, "lastUpdated": 7500},
+    ]
+    (information,) = found["commitInfo"]
+    assert information["operation"] == "WRITE"
+    assert information["userMetadata"] == '{"to": 30}'
+    size = str(one.size + two.size)
+    assert information["operationMetrics"] == {"numFiles": "2", "numOutputBytes": size, "numOutputRows": "3"}
+
+
+def test_a_commit_without_delayed_messages_says_so(path: str) -> None:
+    assert MessagesTable(path).append([written(path, 0)], rows_to(10), None, ()) == Commit(1, 1, delayed=False)
+    assert MessagesTable(path).append([], rows_to(0, broker="z"), None, ()) == Commit(2, 0, delayed=False)
+
+
+def test_who_is_slower_each_time_gives_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt is made on the version that is the newest then, later and later."""
+    slept: list[float] = []
+    stand_in(monkeypatch, messages_table, "time", sleep=slept.append)
+    seen: list[int] = []
+
+    class Slow:
+        """A table whose version someone else has always just made."""
+
+        def __init__(self, real: DeltaTable) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def create_write_transaction(self, *_: Any, **more: Any) -> None:
+            assert more["commit_properties"] is not None
+            seen.append(self.real.version())
+            load(path, 5, broker=f"other{len(seen)}")
+            raise CommitFailedError("somebody was faster")
+
+    table = MessagesTable(path)
+    opened: list[MessagesTable] = [table]
+
+    def reopened(where: str) -> MessagesTable:
+        assert where == path
+        opened.append(MessagesTable(where))
+        opened[-1]._table = Slow(opened[-1]._table)
+        return opened[-1]
+
+    monkeypatch.setattr(messages_table, "_opened", reopened)
+    monkeypatch.setattr(messages_table, "_ATTEMPTS", 3)
+    table._table = Slow(table._table)
+    with pytest.raises(Overtaken, match="other commits were faster"):
+        table.append([written(path, 0)], rows_to(10), None, ())
+    assert seen == [0, 1, 2]
+    assert slept == pytest.approx([0, 0.01, 0.02])
+
+
+def test_a_log_that_takes_no_version_is_an_error_of_the_disk(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def __init__(self, real: DeltaTable) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+        def create_write_transaction(self, *_: Any, **__: Any) -> None:
+            raise OSError("No space left on device (os error 28)")
+
+    table = MessagesTable(path)
+    table._table = Full(table._table)
+    with pytest.raises(WriteFailed, match="the table cannot be written: No space left") as error:
+        table.append([written(path, 0)], rows_to(10), None, ())
+    assert error.value.path == path
+
+
+def test_files_with_times_of_96_bits_are_read_to_the_end_of_time(path: str) -> None:
+    """Spark may write such; as nanoseconds of 64 bits they would end in 2262."""
+    late = datetime(3000, 1, 2, 3, 4, 5, 6, timezone.utc)
+    file = written(path, 0)
+    whole = Path(path, file.path)
+    rows = pq.read_table(whole, partitioning=None)
+    column = rows.schema.get_field_index("store_timestamp")
+    rows = rows.set_column(column, rows.schema.field(column), pa.array([late], rows.schema.field(column).type))
+    pq.write_table(rows, whole, use_deprecated_int96_timestamps=True)
+    assert pq.read_schema(whole).field("store_timestamp").type.unit == "ns"
+    MessagesTable(path).append([replace(file, size=whole.stat().st_size)], rows_to(10), None, ())
+    table = MessagesTable(path)
+    assert [row["store_timestamp"] for row in table.last_rows("c", "b", 10, 1)] == [late]
+    assert table.rows().to_table(columns=["store_timestamp"])["store_timestamp"].to_pylist() == [late]
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["", "[]", "1", "{}", '{"version": "x"}', '{"version": 1, "parts": "2"}', '{"version": 1, "parts": 30000000}',
+     '{"version": null}', '{"version": 1, "parts": -1e400}'],
+)  # fmt: skip
+def test_what_tells_no_checkpoint_is_passed_over(path: str, told: str) -> None:
+    """Thirty million parts would take gigabytes of names."""
+    load(path, 0)
+    DeltaTable(path).create_checkpoint()
+    Path(path, "_delta_log", "_last_checkpoint").write_text(told)
+    Path(path, "_delta_log", f"{0:020d}.json").unlink()
+    tracemalloc.start()
+    try:
+        assert MessagesTable(path).state("c", "b") == BrokerState(10, 0)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{x", b"[", b"[1]", b"1", b'"text"', b"null", b"\xff", b'{"txn": {}}', b'{"txn": 1}', b'{"txn": {"appId": []}}',
+     b'{"txn": {"appId": "a", "version": "x"}}'],
+)  # fmt: skip
+def test_a_log_that_delta_did_not_write_cannot_be_read(path: str, line: bytes) -> None:
+    load(path, 0)
+    table = MessagesTable(path)
+    with Path(path, "_delta_log", f"{1:020d}.json").open("ab") as commit:
+        commit.write(b"\n" + line + b"\n")
+    with pytest.raises(MissingInput, match="its log is not as Delta writes one"):
+        _ = table.transactions
 
 
 @pytest.mark.parametrize(
@@ -46,41 +421,37 @@ def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, s
     return type(caught.value), str(caught.value), caught.value.advice
 
 
-def no_session() -> Any:
-    raise AssertionError("a plain table needs no session")
-
-
 @pytest.mark.parametrize("name", messages_table.REQUIRED)
 def test_a_table_that_lacks_a_column_it_must_have(tmp_path: Path, name: str) -> None:
     path, kept = str(tmp_path / "t"), [one for one in schemas.MESSAGES.names if one != name]
     partition = ["store_date"] if name != "store_date" else []
-    deltalake.DeltaTable.create(path, schemas.select(kept), partition_by=partition)
+    DeltaTable.create(path, schemas.select(kept), partition_by=partition)
     said = f"this Delta table is not `messages`: it has no column {name} ({path})"
-    assert error_of(lambda: messages_table.open_table(no_session, path)) == (NotAStore, said, None)
+    assert error_of(lambda: open_table(path)) == (NotAStore, said, None)
 
 
 def test_a_table_with_a_column_of_another_type(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     fields = [pa.field("tags", pa.int64()) if field.name == "tags" else field for field in schemas.MESSAGES]
-    deltalake.DeltaTable.create(path, pa.schema([*fields, pa.field("own", pa.int8())]), partition_by=["store_date"])
-    said = f"this Delta table is not `messages`: the type of tags is wrong: found bigint, expected string ({path})"
-    assert error_of(lambda: messages_table.open_table(no_session, path)) == (NotAStore, said, None)
+    DeltaTable.create(path, pa.schema([*fields, pa.field("own", pa.int8())]), partition_by=["store_date"])
+    said = f"this Delta table is not `messages`: the type of tags is wrong: found int64, expected string ({path})"
+    assert error_of(lambda: open_table(path)) == (NotAStore, said, None)
 
 
 @pytest.mark.parametrize("bodies", [True, False])
 def test_a_table_that_was_made(tmp_path: Path, bodies: bool) -> None:
     path = str(tmp_path / "t")
-    assert messages_table.open_table(no_session, path) is None
-    made = messages_table.create_table(no_session, path, time_zone="Asia/Shanghai", bodies=bodies)
-    for table in (made, messages_table.open_table(no_session, path, writes=True)):
+    assert open_table(path) is None
+    made = create_table(path, time_zone="Asia/Shanghai", bodies=bodies)
+    for table in (made, open_table(path, writes=True)):
         assert table is not None
-        assert (table.path, table.version(), table.takes_files(), table.state("c", "b")) == (path, 0, True, None)
+        assert (table.path, table.version, table.obstacle(), table.state("c", "b")) == (path, 0, None, None)
         assert table.properties == {
             "rocketmq.timeZone": "Asia/Shanghai",
             "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS),
         }
-        assert table.schema().names == list((schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES).names)
-        assert table.add_missing_columns(schemas.MESSAGES.names) == []
+        assert table.schema.names == list((schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES).names)
+        assert table.with_columns(schemas.MESSAGES.names) == (table, [])
         assert table.last_rows("c", "b", 100, 5) == []
         for asked in (None, "Asia/Shanghai"):
             assert messages_table.refuse_time_zone(table, asked) == "Asia/Shanghai"
@@ -92,71 +463,30 @@ def test_a_table_that_was_made(tmp_path: Path, bodies: bool) -> None:
 
 def test_a_table_without_a_time_zone_has_utc(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    plain_table.create(path, schemas.MESSAGES, {})
-    table = messages_table.open_table(no_session, path)
+    DeltaTable.create(path, schemas.MESSAGES, partition_by=["store_date"])
+    table = open_table(path)
     assert table is not None
     assert table.time_zone == "UTC"
 
 
-def spark(
-    kind: str = "JavaClass", catalog: str = "x.DeltaCatalog", extensions: str = "DeltaSparkSessionExtension"
-) -> Any:
-    """A session as far as it is asked for Delta."""
-    settings = {"spark.sql.catalog.spark_catalog": catalog, "spark.sql.extensions": extensions}
-    log = type(kind, (), {})()
-    delta = SimpleNamespace(sql=SimpleNamespace(delta=SimpleNamespace(DeltaLog=log)))
-    jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=delta)))
-    return SimpleNamespace(_jvm=jvm, conf=SimpleNamespace(get=settings.get))
+def test_what_a_repair_replaces(path: str) -> None:
+    """Files with rows of another broker are written again; a file whose rows all go only goes."""
+    mixed = written(path, 0, 10)
+    whole = pq.read_table(Path(path, mixed.path), partitioning=None)
+    other = whole.set_column(1, whole.schema.field(1), pa.array(["z", "b"]))
+    pq.write_table(other, Path(path, mixed.path))
+    MessagesTable(path).append([mixed, written(path, 20, 30)], rows_to(40), None, ())
+    found = list(MessagesTable(path).files_with("c", "b", 10))
+    assert [(action.path, rows["commit_log_offset"].to_pylist()) for action, rows in found] == [
+        ("store_date=2023-11-14/b-0.parquet", [0]), ("store_date=2023-11-14/b-20.parquet", []),
+    ]  # fmt: skip
+    some = MessagesTable(path).files_with("c", "b", offsets=np.array([30, 99]))
+    assert [rows["commit_log_offset"].to_pylist() for _, rows in some] == [[20]]
+    assert list(MessagesTable(path).files_with("c", "b", 40)) == []
 
 
-def test_what_spark_needs_for_delta(tmp_path: Path) -> None:
-    advice = (
-        "./spark-submit.sh brings it; elsewhere: --packages io.delta:delta-spark_4.2_2.13:4.4.0"
-        " --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
-        " --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    )
-    messages_table.require_delta(spark())
-    lacks = "Spark has Delta's jar, but not its extension and catalog"
-    for session, said in (
-        (spark("JavaPackage"), "Spark has no Delta jar"),
-        (spark(catalog=""), lacks),
-        (spark(extensions=""), lacks),
-    ):
-        assert error_of(lambda session=session: messages_table.require_delta(session)) == (  # type: ignore[misc]
-            DependencyMissing, said, advice,
-        )  # fmt: skip
-    path = str(tmp_path / "t")
-    assert error_of(lambda: messages_table.existing_table(spark(), path)) == (
-        MissingInput, f"there is no such table ({path})", "`load` makes one",
-    )  # fmt: skip
-
-
-def test_a_name_in_sql() -> None:
-    assert messages_table._quoted("/a`b") == "`/a``b`"
-
-
-def test_a_setting_that_holds_for_a_while() -> None:
-    """A task keeps files of many dates open while rows are replaced, and what was set before comes back."""
-    name = "spark.sql.maxConcurrentOutputFileWriters"
-    for before in ({}, {name: "7"}):
-        settings: dict[str, Any] = dict(before)
-        conf = SimpleNamespace(
-            get=lambda key, default, settings=settings: settings.get(key, default),
-            set=settings.__setitem__, unset=settings.__delitem__,
-        )  # fmt: skip
-        session: Any = SimpleNamespace(conf=conf)
-        with messages_table._no_sort_by_partition(session):
-            assert settings == {name: 100}
-        assert settings == before
-
-
-def test_on_s3_what_needs_deltas_writer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No table of another kind can be loaded into."""
-    advice = "let Spark do it while nobody loads (./spark-submit.sh --setup --with s3), or keep the table elsewhere"
-    why = "needs Delta's own writer, and on S3 that one may lose what others commit at the same time"
-    path = "s3://b/t"
-    monkeypatch.setattr(plain_table, "open_plain", lambda _: None)
-    monkeypatch.setattr(messages_table, "_is_free", lambda _: False)
-    assert error_of(lambda: messages_table.open_table(no_session, path, writes=True)) == (
-        Refused, f"this table has properties or features that {why} ({path})", advice,
-    )  # fmt: skip
+def test_rows_that_only_come_are_not_replaced(path: str) -> None:
+    load(path, 0)
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
+    with pytest.raises(Refused, match=r"delta\.appendOnly keeps the rows that a repair replaces"):
+        list(MessagesTable(path).files_with("c", "b"))

@@ -12,10 +12,9 @@ import pytest
 from support.loading import load_here
 from support.store_builder import LogBuilder
 
-from jobs.table import plain_table
 from jobs.table.commits import BrokerRows, BrokerState, recorded_state, salvage_recorded
 from jobs.table.salvaged_rows import _differing, first_doubt
-from storeformat.errors import Refused, UsageError
+from storeformat.errors import MissingInput, Refused, UsageError
 from udfs.table import schemas
 from udfs.table.rows import Doubt
 
@@ -138,7 +137,9 @@ def test_an_older_table_gets_the_column(log: LogBuilder, tmp_path: Path) -> None
     root, table = log.write(tmp_path / "s"), tmp_path / "t"
     older = pa.schema([field for field in schemas.MESSAGES if field.name != "salvaged"])
     properties = {"rocketmq.timeZone": "UTC"}
-    plain_table.create(str(table), older, properties)
+    deltalake.DeltaTable.create(
+        str(table), older, partition_by=["store_date"], configuration=properties, raise_if_key_not_exists=False
+    )
     report = load_here(root, table)
     assert "the table got the column salvaged, which older rows do not have" in report["notes"]
     assert {row["salvaged"] for row in rows(table)} == {False}
@@ -155,16 +156,16 @@ def test_what_cannot_be_repaired(log: LogBuilder, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither with --repair-from nor with --topic"):
         load_here(root, table, repair_damaged=True, repair_from=0)
     deltalake.DeltaTable(str(table)).alter.add_constraint({"positive": "size > 0"})
-    with pytest.raises(Refused, match="needs a table as `load` makes it"):
+    with pytest.raises(MissingInput, match="the table has the constraint positive"):
         load_here(root, table, repair_damaged=True)
 
 
 def test_where_a_salvage_is_recorded() -> None:
-    what = BrokerRows("c", "b", 0, None, 900, 2, {}, salvaged_from=300)
+    what = BrokerRows("c", "b", 0, 900, 2, {}, salvaged_from=300)
     name = "rocketmq-store-spark/c/b/salvaged/2"
     assert salvage_recorded({}, what) == {name: 300}
     assert salvage_recorded({name: 100}, what) == {name: 100}
-    assert salvage_recorded({name: 100}, BrokerRows("c", "b", 0, None, 900, 2, {})) == {}
+    assert salvage_recorded({name: 100}, BrokerRows("c", "b", 0, 900, 2, {})) == {}
     recorded = {"rocketmq-store-spark/c/b/2": 900, name: 100, "rocketmq-store-spark/c/b/salvaged/1": 5}
     assert recorded_state(recorded, "c", "b") == BrokerState(900, 2, salvaged_from=100)
 

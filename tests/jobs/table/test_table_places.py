@@ -21,7 +21,7 @@ from jobs.contract.reporter import Reporter
 from jobs.report import report
 from jobs.report.facts import CHECKS
 from jobs.spark import session
-from jobs.table import s3_tables
+from jobs.table.table_places import place_of
 from storeformat.errors import Refused
 
 
@@ -53,22 +53,43 @@ def grown(log: LogBuilder, root: Path, count: int) -> Path:
 
 
 def rows(table: str) -> list[tuple[str, int]]:
-    uri, options = s3_tables.place_of(table)
+    uri, options = place_of(table)
     found = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table(columns=["broker", "commit_log_offset"])
     return sorted(zip(*found.to_pydict().values(), strict=True))
 
 
 def test_what_a_path_says_to_delta_rs() -> None:
     uri = "s3a://k%2Fey:s%2Bec@b/a/t?scheme=http&endpoint_override=h:9000&region=eu"
-    found, options = s3_tables.place_of(uri)
+    found, options = place_of(uri)
     assert found == "s3://b/a/t"
     assert options == {
         "aws_endpoint_url": "http://h:9000", "aws_region": "eu", "aws_access_key_id": "k/ey",
         "aws_secret_access_key": "s+ec", "aws_allow_http": "true", "aws_conditional_put": "etag",
     }  # fmt: skip
-    assert s3_tables.place_of("s3://b/t") == (
+    assert place_of("s3://b/t") == (
         "s3://b/t", {"aws_allow_http": "true", "aws_conditional_put": "etag"},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "options"),
+    [
+        ("/a b/t", "/a b/t", {}),
+        ("file:///a%20b/t", "/a b/t", {}),
+        ("hdfs://n:9000/t", "hdfs://n:9000/t", {}),
+        ("gs://b/t", "gs://b/t", {}),
+        ("gs://anonymous@b/t", "gs://b/t", {"google_skip_signature": "true"}),
+        ("abfss://c@acc.dfs.core.windows.net/a/t", "az://c/a/t", {"azure_storage_account_name": "acc"}),
+        (
+            "abfs://acc:k%2Fey@h:1/c/t?enable_tls=false", "az://c/t",
+            {"azure_storage_account_key": "k/ey", "azure_storage_account_name": "acc",
+             "azure_storage_endpoint": "http://h:1/acc", "allow_http": "true"},
+        ),
+    ],
+)  # fmt: skip
+def test_other_places(path: str, place: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_KEY", raising=False)
+    assert place_of(path) == (place, options)
 
 
 def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
@@ -79,7 +100,6 @@ def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
     assert [one["rows"] for one in (first, second, third)] == [300, 200, 0]
     assert (second["from_offset"], third["skipped"]) == (first["to_offset"], True)
     assert rows(table) == [("b", placed.offset) for placed in log.records]
-    assert not [name for name in bucket.names("") if "trial" in name]
 
 
 def test_a_report_needs_no_jvm(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,19 +137,3 @@ def test_two_processes_side_by_side(bucket: Bucket, tmp_path: Path) -> None:
         assert [process.returncode for process in running] == [0, 0, 0]
         assert sorted(skipped for _, skipped in said[:2]) == ["False", "True"]
     assert rows(table) == [(broker, placed.offset) for broker in ("a", "b") for placed in log.records]
-
-
-def test_a_server_that_overwrites_is_refused(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = bucket.uri("t")
-    original = responses.S3Response.put_object
-
-    def heedless(self: Any) -> Any:
-        self.headers = {name: value for name, value in dict(self.headers).items() if name.lower() != "if-none-match"}
-        return original(self)
-
-    monkeypatch.setattr(responses.S3Response, "put_object", heedless)
-    with pytest.raises(Refused, match="overwrites objects") as refused:
-        load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 50), table)
-    assert refused.value.exit_code == 2
-    assert "If-None-Match" in (refused.value.advice or "")
-    assert bucket.names("t/_delta_log") == ["00000000000000000000.json"]
