@@ -3,7 +3,7 @@
 ==================  ==================================================================================================
 the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on
                     from the table; ``drafts``: files that tasks wrote while they read
-Delta               ``messages_table``; ``plain_table``: by delta-rs, without a JVM; ``s3_tables``: the same on S3;
+Delta               ``messages_table``, by delta-rs; ``table_places``: local, S3, GCS, Azure, HDFS;
                     ``commits`` is what a load writes into Delta's log, and what a RESTORE leaves of it
 delays              ``deliveries``: levels that are shorter than was assumed
 damage              ``salvaged_rows``: rows that were read past it
