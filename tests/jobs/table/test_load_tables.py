@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from support.table_bench import Bench
 
-from jobs.contract.options import TopicFilter
 from jobs.table import messages_table
-from storeformat.errors import NotAStore, Refused, UsageError, WriteFailed
+from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, WriteFailed
 
 pytestmark = pytest.mark.spark
 
@@ -51,18 +50,28 @@ def test_a_column_of_a_users_own_stays(bench: Bench) -> None:
     assert bench.rows() == bench.expected
 
 
-@pytest.mark.slow
 def test_a_table_whose_owner_gave_it_column_mapping(bench: Bench) -> None:
-    """Delta's own writer knows what its columns are called in files."""
     bench.messages(20)
     bench.load()
     bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
-    bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` DROP COLUMN flag")
+    bench.messages(20)
+    with pytest.raises(MissingInput, match="the table has column mapping, and `load` cannot write into one with that"):
+        bench.load()
+
+
+def test_a_table_with_deletion_vectors(bench: Bench) -> None:
+    """Rows are added to it; which of a file are replaced, delta-rs could not say."""
+    bench.messages(20)
+    bench.load()
+    name = "delta.enableDeletionVectors"
+    bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES ('{name}' = true)")
+    bench.spark.sql(f"DELETE FROM delta.`{bench.table}` WHERE commit_log_offset = {bench.expected[-1]}")
     bench.messages(20)
     assert bench.load()["rows"] == 20
-    assert bench.rows() == bench.expected
-    with pytest.raises(UsageError, match="column mapping"):
-        bench.load(broker="other", topics=(TopicFilter("T0"),))
+    found = bench.spark.read.format("delta").load(bench.table).select("commit_log_offset").collect()
+    assert sorted(row[0] for row in found) == [*bench.expected[:19], *bench.expected[20:]]
+    with pytest.raises(Refused, match="files of the table have deletion vectors"):
+        bench.load(repair_from=0)
 
 
 def test_the_time_zone_is_the_tables(bench: Bench) -> None:
