@@ -1,7 +1,7 @@
 #!/bin/sh
 # spark-submit.sh [spark-submit options] JOB [options]: sets up .venv at the first start, then runs the job with Spark.
 # spark-submit.sh --setup [--from FILE] [--with EXTRA,...]: only sets up; from a file that --bundle wrote, without a network.
-#   Extras are those of conf/requirements (hdfs, rocksdb, notebooks, ...), and s3, with which Spark itself reads tables there.
+#   Extras are those of conf/requirements (hdfs, rocksdb, notebooks, ...).
 # spark-submit.sh --bundle FILE: writes all that a set-up fetches into one file, for machines without a network.
 # spark-submit.sh --pack FILE: writes the Python packages that executors need into a .tar.gz, for --archives.
 # Environment: ROCKETMQ_STORE_SPARK_VENV (where .venv is), ROCKETMQ_STORE_SPARK_PYTHON (the Python that makes it), JAVA_HOME,
@@ -202,15 +202,11 @@ delta_jars() {
 
 add() { # EXTRA, unless that has been done since its description changed
     mkdir -p "$venv/tmp"
-    wanted=$(cat "$conf"/requirements/*.txt "$conf/s3-jars.sha256" | sha256sum)
+    wanted=$(cat "$conf"/requirements/*.txt | sha256sum)
     [ "$(cat "$venv/extra-$1" 2>/dev/null)" != "$wanted" ] || return 0
     say "  extra $1"
-    if [ "$1" = s3 ]; then
-        fetch_jars "$conf/s3-jars.sha256" "$venv/jars-s3" || fail 69 'the S3 connector could not be had'
-    else
-        [ -f "$conf/requirements/$1.txt" ] || fail 69 "there is no extra $1" 'conf/requirements has them'
-        install "$1" || refuse_packages
-    fi
+    [ -f "$conf/requirements/$1.txt" ] || fail 69 "there is no extra $1" 'conf/requirements has them'
+    install "$1" || refuse_packages
     echo "$wanted" >"$venv/extra-$1"
 }
 

@@ -293,14 +293,12 @@ class TestSetUp:
         assert [one.returncode for one in both] == [0, 0]
         assert lines(told).count("venv") == 1
 
-    def test_extras_come_once(self, start: Start, ready: Path, told: Path, checkout: Path) -> None:
-        (checkout / "conf" / "s3-jars.sha256").write_text(f"{SUM}  io/delta/one/1/one-1.jar\n")
+    def test_extras_come_once(self, start: Start, ready: Path, told: Path) -> None:
         for _ in range(2):
-            done = start("--setup", "--with", "hdfs,s3")
+            done = start("--setup", "--with", "hdfs")
             assert done.returncode == 0, done.stderr
         assert len(lines(told)) == 1
         assert "requirements/hdfs.txt" in lines(told)[0]
-        assert (ready / "jars-s3" / "one-1.jar").read_bytes() == JAR
         done = start("--setup", "--with", "hdsf")
         assert (done.returncode, "error: there is no extra hdsf\n" in done.stderr) == (69, True)
 

@@ -36,9 +36,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.report import data_size, functions
-from jobs.table.messages_table import REQUIRED
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore
-from storeformat.storage import files, locations
+from jobs.table import messages_table
+from storeformat.errors import DependencyMissing, MissingInput
+from storeformat.storage import locations
+from udfs.table import schemas
+from udfs.table.table_files import ReadFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,23 +74,27 @@ def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[
     """Returns a session of its own, in which all times are UTC and these views lie over the table at a path, and the
     table's version; raises MissingInput if there is none, NotAStore where something else is there.
     """
-    from delta.tables import DeltaTable  # noqa: PLC0415  (imports Spark's SQL)
-
     spark = started.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    require_delta(spark)
-    place = f"file:{path}" if locations.is_local(path) else path  # a bare path is one of Hadoop's ``fs.defaultFS``
-    if not DeltaTable.isDeltaTable(spark, place):
-        if files.list_directory(path):
-            raise NotAStore("this exists and is not a Delta table", path=path)
+    table = messages_table.open_table(path)
+    if table is None:
         raise MissingInput("there is no such table", path=path, advice="`load` makes one")
-    (newest,) = DeltaTable.forPath(spark, place).history(1).select("version").collect()
-    messages = spark.read.format("delta").load(place)
-    missing = [name for name in REQUIRED if name not in {column.lower() for column in messages.columns}]
-    if missing:
-        raise NotAStore(f"this Delta table is not `messages`: it has no column {missing[0]}", path=path)
-    register(spark, messages, names)
-    return spark, int(newest.version)
+    register(spark, _rows_of(spark, table), names)
+    return spark, table.version
+
+
+def _rows_of(spark: SparkSession, table: messages_table.MessagesTable) -> DataFrame:
+    """Returns the rows of a table: by Delta, or, of one on storage that Spark has no connector for, by Arrow in tasks,
+    kept where the first query has read them.
+    """
+    if not locations.is_local(table.path) and table.is_plain():
+        read = ReadFiles(tuple(table.files), table.schema)
+        numbers = spark.range(0, len(read.files), 1, max(len(read.files), 1))
+        return numbers.mapInArrow(read, schemas.to_spark(table.schema)).persist()
+    require_delta(spark)
+    # A bare path would be looked for in Hadoop's ``fs.defaultFS``.
+    place = f"file:{table.path}" if locations.is_local(table.path) else table.path
+    return spark.read.format("delta").load(place)
 
 
 def require_delta(spark: SparkSession) -> None:

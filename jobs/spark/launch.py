@@ -86,8 +86,6 @@ def check(execution: Execution) -> None:
         return
     if execution.master == "yarn":
         require_yarn(execution.chosen, execution.arguments)
-    if execution.asks_for_spark:
-        _reads_s3(execution)
     if execution.chosen.get("spark.submit.deployMode") == "cluster":
         if execution.master.startswith("local"):
             raise UsageError(f"--deploy-mode cluster needs a cluster, and the master is {execution.master}")
@@ -104,7 +102,7 @@ def plan(execution: Execution) -> Launch:
     extra: list[str] = []
     directory = ours = None
     if execution.delta or "io.delta" in " ".join(chosen.values()):
-        extra += delta_options(chosen, settings, on_s3=_reads_s3(execution))
+        extra += delta_options(chosen, settings)
     if is_local(execution.master):
         private = isolation.private_directories(chosen)
         directory, ours = private[0], isolation.worker_python(private[0])
@@ -165,19 +163,6 @@ def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
     planned = plan(Execution(options=tuple(options), delta=delta))
     os.environ.update(planned.environment)
     os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*planned.arguments, "pyspark-shell"])
-
-
-def _reads_s3(execution: Execution) -> bool:
-    """Returns whether Spark itself reads a table on S3; raises UsageError for a URI that only we understand."""
-    named = [uri for uri in values_of(execution.arguments, "--table") if uri.startswith(("s3://", "s3a://"))]
-    if not (execution.job == "report" and named):
-        return False
-    if any(mark in uri for uri in named for mark in "?@"):
-        raise UsageError(
-            "Spark itself reads this table, and knows S3 from the environment alone",
-            advice="AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION instead of ?... and ...@",
-        )
-    return True
 
 
 def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> None:
@@ -251,36 +236,9 @@ def delta_coordinate() -> str:
     return f"io.delta:delta-spark_{spark[0]}.{spark[1]}_2.13:{version('delta-spark')}"
 
 
-def s3_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns Hadoop's settings for the S3 endpoint and region in the environment; Hadoop itself reads the keys."""
-    found = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
-    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-    if endpoint:
-        found |= {"spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true"}
-    if region:
-        found["spark.hadoop.fs.s3a.endpoint.region"] = region
-    return found
-
-
-def s3_connector(present: str, settings: dict[str, str], chosen: Mapping[str, str]) -> list[Path]:
-    """Returns the jars with which Spark reads S3, none where the user names some; adds their settings. Raises
-    DependencyMissing if they were not fetched.
-    """
-    settings |= {name: value for name, value in s3_settings().items() if name not in chosen}
-    jars = sorted(Path(sys.prefix, "jars-s3").glob("*.jar"))
-    if "hadoop-aws" in present:
-        return []
-    if not jars:
-        raise DependencyMissing(
-            "Spark has no S3 connector", advice="`./spark-submit.sh --setup --with s3` fetches it, 700 MB"
-        )
-    return jars
-
-
-def delta_options(chosen: dict[str, str], settings: dict[str, str], *, on_s3: bool = False) -> list[str]:
-    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none. With
-    ``on_s3`` also what Spark needs for a table there. Raises DependencyMissing if the jars were not fetched.
+def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]:
+    """Returns spark-submit options that bring Delta's jars; adds Delta's own settings where the user made none. Raises
+    DependencyMissing if the jars were not fetched.
     """
     extensions = chosen.get("spark.sql.extensions", "")
     ours = "io.delta.sql.DeltaSparkSessionExtension"
@@ -290,12 +248,11 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str], *, on_s3: bo
     if "spark.sql.catalog.spark_catalog" not in chosen:
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     present = " ".join((chosen.get("spark.jars", ""), chosen.get("spark.jars.packages", "")))
-    more = s3_connector(present, settings, chosen) if on_s3 else []
     ours_there = "delta-spark" in present
     jars = [] if ours_there else sorted(Path(sys.prefix, "jars").glob("*.jar"))
     if jars or ours_there:
-        named = ",".join(filter(None, (chosen.get("spark.jars"), *map(str, [*jars, *more]))))
-        return [*extra, "--jars", named] if jars or more else extra
+        named = ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))
+        return [*extra, "--jars", named] if jars else extra
     raise DependencyMissing(
         "Delta's jars are not there",
         advice="`./spark-submit.sh --setup` fetches them and knows their bytes; "

@@ -33,6 +33,10 @@ _SAID: dict[str, tuple[type[StoreFormatError], str, str]] = {
         DependencyMissing, "Java cannot run what Spark unpacks",
         "TMPDIR=DIRECTORY names one from which programs may run, on a file system without noexec",
     ),
+    "No FileSystem for scheme": (
+        DependencyMissing, "Delta's own reader has no connector for this storage",
+        "--packages org.apache.hadoop:hadoop-aws:3.5.0 brings that of S3",
+    ),
     "ModuleNotFoundError: ": (DependencyMissing, "the executors' Python cannot run this program", _A_PYTHON),
 }  # fmt: skip
 """What Spark says where the fault is neither ours nor Spark's, and what helps."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree,
 from storeformat.storage import files, locations, outputs
 from udfs.table import schemas
 from udfs.table.parquet_files import PARTITION, WrittenFile
+from udfs.table.table_files import TableFile, dataset_of
 
 TIME_ZONE = "rocketmq.timeZone"
 IDENTITY = (
@@ -56,7 +57,6 @@ _FEATURES = frozenset({
 says so (``commits.obstacle``); rows of ours have nothing to do with the others.
 """
 
-_PARTITION, _LEAST, _LARGEST = "partition.", "min.commit_log_offset", "max.commit_log_offset"
 _NEAR = 64 << 20
 _ATTEMPTS = 20
 _VERSIONS_A_CHECKPOINT = 10
@@ -182,34 +182,29 @@ class MessagesTable:
     def rows(self) -> pads.FileSystemDataset:
         """Returns all rows; of the columns that divide the table the files know by their ``partition_expression``."""
         with reading(self.path):
-            return self._dataset(self._files)
-
-    def _dataset(self, named: Sequence[Mapping[str, Any]]) -> pads.FileSystemDataset:
-        """Returns the rows of files: with the values of columns that are in none of them."""
-        form = pads.ParquetFileFormat(read_options=pads.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-        filesystem, root = files.resolve(self.path)
-        fragments = []
-        for known in named:
-            path = unquote(known["path"])  # as in a URL, below the table's place or, in a clone, anywhere
-            place = urlsplit(known["path"]).scheme and files.resolve(self._elsewhere(path))
-            system, inner = place or (filesystem, f"{root}/{path}")
-            values = _values(known, self.metadata["partitionColumns"], self.schema)
-            fragments.append(form.make_fragment(inner, system, values))
-        return pads.FileSystemDataset(fragments, self.schema, form, filesystem)
-
-    def _elsewhere(self, uri: str) -> str:
-        """Returns the path of a file that is named in full; what opens the table's place opens that, too."""
-        if uri.startswith("file:"):
-            return uri.removeprefix("file:").removeprefix("//")
-        return uri + locations.split_settings(self.path)[1]
+            return dataset_of(self.files, self.schema)
 
     @cached_property
-    def _files(self) -> list[dict[str, Any]]:
-        """What Delta's log says of each file: its path, as in a URL, its values of partition columns, its offsets."""
-        actions = pa.table(self._table.get_add_actions(flatten=True))
-        known = ("path", "size_bytes", _LEAST, _LARGEST)
-        named = [name for name in actions.column_names if name in known or name.startswith(_PARTITION)]
-        return list(actions.select(named).to_pylist())
+    def files(self) -> list[TableFile]:
+        """What Delta's log says of each file."""
+        columns = self.metadata["partitionColumns"]
+        return [
+            TableFile(
+                known["path"], self._place_of(known["path"]), known["size_bytes"],
+                {name: known.get(f"partition.{name}") for name in columns},
+                known.get("min.commit_log_offset"), known.get("max.commit_log_offset"),
+            )
+            for known in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        ]  # fmt: skip
+
+    def _place_of(self, name: str) -> str:
+        """Returns the path of a file, which is below the table's place or, in a clone, named in full."""
+        path = unquote(name)
+        if not urlsplit(name).scheme:
+            return locations.join(self.path, path)
+        if path.startswith("file:"):
+            return path.removeprefix("file:").removeprefix("//")
+        return path + locations.split_settings(self.path)[1]  # what opens the table's place opens that, too
 
     def files_with(
         self, cluster: str, broker: str, begin: int = 0, offsets: Int64s | None = None
@@ -226,16 +221,15 @@ class MessagesTable:
         wanted = place >= begin if offsets is None else place.isin(pa.array(offsets))
         condition = (pc.field("cluster") == cluster) & (pc.field("broker") == broker) & wanted
         with reading(self.path):
-            for known in self._files:
-                low, high = max(known.get(_LEAST) or 0, begin), known.get(_LARGEST)
+            for file in self.files:
+                low = max(file.least or 0, begin)
                 first = low if offsets is None else next(iter(offsets[np.searchsorted(offsets, low) :]), None)
-                if first is None or (high is not None and first > high):
+                if first is None or (file.largest is not None and first > file.largest):
                     continue
-                rows = self._dataset([known])
+                rows = dataset_of([file], self.schema)
                 if rows.count_rows(filter=condition):
-                    day = known.get(_PARTITION + PARTITION)
-                    values = {PARTITION: None if day is None else str(day)}
-                    action = RemoveAction(known["path"], True, int(time.time() * 1000), known["size_bytes"], values)
+                    values = {name: None if value is None else str(value) for name, value in file.values.items()}
+                    action = RemoveAction(file.name, True, int(time.time() * 1000), file.size, values)
                     yield action, rows.to_table(filter=~condition | condition.is_null())
 
     # ------------------------------------------------------------------------------------------------- what is written
@@ -319,7 +313,9 @@ def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
         try:  # a load that makes the table at this moment has made Delta's directory first
             table = MessagesTable(path)
         except NoTable:
-            raise NotAStore(f"this exists and is not a Delta table: {error}", path=path) from error
+            if _has_version(path):
+                raise MissingInput(f"the table cannot be read: {error}", path=path) from error
+            raise NotAStore("this exists and is not a Delta table", path=path) from error
     _check_columns(table)
     if writes and (found := table.obstacle()) is not None:
         raise MissingInput(
@@ -343,10 +339,12 @@ def _is_free(path: str) -> bool:
     a load may be writing its first one: delta-rs makes it as a file of another name, ``.json#1``, and links it.
     """
     names = [entry.name for entry in files.list_directory(path) or ()]
-    if names != ["_delta_log"]:
-        return not names
+    return not names or (names == ["_delta_log"] and not _has_version(path))
+
+
+def _has_version(path: str) -> bool:
     log = files.list_directory(locations.join(path, "_delta_log")) or ()
-    return not any(_VERSION.fullmatch(entry.name) for entry in log)
+    return any(_VERSION.fullmatch(entry.name) for entry in log)
 
 
 def _check_columns(table: MessagesTable) -> None:
@@ -423,13 +421,3 @@ def _writing(path: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _values(known: Mapping[str, Any], columns: Sequence[str], schema: pa.Schema) -> pc.Expression:
-    """Returns what all rows of a file have in the columns that divide the table."""
-    all_rows = pc.scalar(True)
-    for name in columns:
-        value = known.get(_PARTITION + name)
-        column = pc.field(name)
-        all_rows &= column.is_null() if value is None else column == pa.scalar(value, schema.field(name).type)
-    return all_rows

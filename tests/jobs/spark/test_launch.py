@@ -297,12 +297,6 @@ class TestLaunch:
             "--jars", f"{tmp_path}/jars/delta-spark.jar",
         ]  # fmt: skip
 
-    def test_a_report_on_s3_asks_for_a_connector_where_spark_reads(self) -> None:
-        words = ("report", "--table", "s3://KEY:SECRET@bucket/messages?endpoint_override=localhost:1", "--checks")
-        launch.check(Execution("report", arguments=words))
-        with pytest.raises(errors.UsageError, match="Spark itself reads this table"):
-            launch.check(Execution("report", options=("--master", "local[2]"), arguments=words))
-
     def test_cluster_mode_becomes_spark_submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         called: list[Any] = []
         monkeypatch.setattr(sys, "prefix", str(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -23,6 +24,8 @@ from jobs.report.facts import CHECKS
 from jobs.spark import session
 from jobs.table.table_places import place_of
 from storeformat.errors import Refused
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +140,17 @@ def test_two_processes_side_by_side(bucket: Bucket, tmp_path: Path) -> None:
         assert [process.returncode for process in running] == [0, 0, 0]
         assert sorted(skipped for _, skipped in said[:2]) == ["False", "True"]
     assert rows(table) == [(broker, placed.offset) for broker in ("a", "b") for placed in log.records]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_loads_and_reads_a_table(bucket: Bucket, tmp_path: Path) -> None:
+    """Tasks in a Spark of its own write the rows, and read them: nothing of Java knows the place."""
+    root, table = grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t")
+    line = [sys.executable, "-m", "jobs", "--master", "local[1]"]
+    load = ("load", "--store", str(root), "--table", table, "--cluster", "c", "--broker", "b")
+    for words in (load, ("report", "--table", table, "--checks", "--by", "date")):
+        done = subprocess.run([*line, *words, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["messages"], found["groups_in_all"], set(found["checks"])) == (300, 1, set(CHECKS))
