@@ -7,14 +7,18 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import deltalake
 import pytest
 from pyarrow import fs
 from support import golden
+from support.loading import load_here
 from support.rebuilding import options_for, rebuild_here, rebuilt_files
+from support.store_builder import LogBuilder
 
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
 from jobs.spark.runner import LocalRunner
+from jobs.table.table_places import place_of
 from storeformat.storage import files
 
 pytestmark = [pytest.mark.golden, pytest.mark.servers]
@@ -67,3 +71,17 @@ def test_a_rebuild_is_that_of_a_local_disk(host: str, tmp_path: Path, monkeypatc
     assert rebuilt_files(output) == rebuilt_files(local.directory)
     files.remove_tree(output)
     assert files.tree_sizes(output) == {}
+
+
+def test_loads_what_is_new(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
+    table, log = f"abfs://{ACCOUNT}@{host}/{CONTAINER}/table?enable_tls=false", LogBuilder(1 << 16)
+    loaded = []
+    for count in (300, 200, 0):
+        for _ in range(count):
+            log.message(topic="T")
+        loaded.append(load_here(log.write(tmp_path / "s"), table)["rows"])
+    assert loaded == [300, 200, 0]
+    uri, options = place_of(table)
+    found = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table(columns=["commit_log_offset"])
+    assert sorted(found["commit_log_offset"].to_pylist()) == [record.offset for record in log.records]
