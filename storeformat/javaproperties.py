@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from storeformat.errors import WrongSettings
+
 _BLANKS = " \t\f"
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -17,7 +19,8 @@ _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs of a file of properties, values with the blanks at their ends.
+    """Returns the pairs of a file of properties, values with the blanks at their ends; raises WrongSettings where Java
+    throws.
 
     >>> parse_properties("# sizes" + chr(10) + "mappedFileSizeCommitLog = 1073741824")
     {'mappedFileSizeCommitLog': '1073741824'}
@@ -38,6 +41,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _letter(escaped: re.Match[str]) -> str:
     code, letter = escaped.groups()
+    if letter == "u":
+        raise WrongSettings("Java does not read this: a \\u needs four hexadecimal digits", found=escaped.string)
     return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)
 
 

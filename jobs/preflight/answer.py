@@ -26,6 +26,7 @@ from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
+    store_paths.paths_of_older,
     store_paths.other_store,
     store_paths.log_elsewhere,
     store_paths.log_of_group,
@@ -79,6 +80,8 @@ def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
     """Returns the answer for what was gathered."""
     reasons = [reason for rule in RULES for reason in rule(store)]
     reasons += offsets.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
+    if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):
+        reasons = [reason for reason in reasons if reason.rule != "units_beyond_log"]  # the log is elsewhere
     doubtful = [reason for reason in reasons if reason.rule in (*_IN_DOUBT, "units_beyond_log")]
     if any(reason.unsafe for reason in doubtful):
         reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]

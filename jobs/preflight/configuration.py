@@ -116,7 +116,7 @@ def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
     Mirrors TopicConfigManager#load and PullMessageProcessor, which answers TOPIC_NOT_EXIST (4.9.8 to 5.5.0).
     """
     topics = store.configs[_TOPICS].value
-    if topics is None or store.config_in_databases:
+    if not topics or store.config_in_databases:  # without a topic see ``config_files``
         return
     lacking = sorted({topic for topic, _ in store.queues if topic not in topics and not _is_the_brokers(topic)})
     if lacking:

@@ -15,6 +15,7 @@ Mirrors CommitLog#checkMessageAndReturnSize (4.9.8 to 5.5.0), which #recoverNorm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
@@ -27,69 +28,59 @@ _CHOICES = {
     "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
 }
 """Settings whose setters take these words alone, the first by default (MessageStoreConfig#setBrokerRole)."""
+_DEFAULTS = {name: str(value).lower() for name, value in StoreLayout().settings().items()} | {
+    "fileReservedTime": "72", "diskMaxUsedSpaceRatio": "75",
+}  # fmt: skip
 _MARK = "\xef\xbb\xbf"
 """A byte order mark of UTF-8, as Java reads it."""
 _PATHS = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
 
 
 def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
-    """Yields numbers and switches of broker.conf that the broker passes over, and paths that have a blank to it.
+    """Yields values of broker.conf that the broker passes over, or with which it ends.
 
-    Mirrors Properties#load, MixAll#properties2Object and UtilAll#isItTimeToDo (4.9.8 to 5.5.0).
+    Mirrors Properties#load, MixAll#properties2Object, UtilAll#isItTimeToDo and BrokerStartup (4.9.8 to 5.5.0).
     """
-    default = {name: str(value).lower() for name, value in StoreLayout().settings().items()}
-    for name, text in store.conf.not_taken():
-        yield Reason(
-            "setting_not_taken",
-            f"the broker does not take {name}='{text}', and says nothing: "
-            + ("it is false" if text.strip().lower() == "true" else "its default stands"),
-            found=text,
-            expected=text.strip(),
-            cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
-            unsafe=bool(EFFECTS.get(name)) and text.strip() != default.get(name),
-        )
+    for what, found, expected, cure, unsafe in _not_taken(store):
+        yield Reason("setting_not_taken", what, found, expected, f"{cure} in broker.conf", unsafe)
+
+
+def _not_taken(store: StoppedStore) -> Iterator[tuple[str, str, Any, str, bool]]:
+    """Yields what a reason says, what was found and expected, the cure, and whether it is unsafe."""
+    conf, trims = store.conf, store.rules.trims_settings
+    for name, text in conf.not_taken():
+        meant, said = text.strip(), f"the broker does not take {name}='{text}', and says nothing: "
+        unsafe = bool(EFFECTS.get(name)) and meant != _DEFAULTS.get(name)
+        if meant.lower() != "true" and parse_int(meant) is None:
+            yield f"{said}its default stands", text, "a number below 2^31", f"write {name} as a whole number", unsafe
+        else:
+            then = "it is false" if meant.lower() == "true" else "its default stands"
+            yield f"{said}{then}", text, meant, f"write {name}={meant}, without a blank at its end,", unsafe
     for name, choices in _CHOICES.items():
-        text = store.conf.given.get(name, choices[0])
-        if (text.strip() if store.rules.trims_settings else text) not in choices:
-            yield Reason(
-                "setting_not_taken",
-                f"the broker does not take {name}='{text}', and says nothing: it is {choices[0]}",
-                found=text,
-                expected=list(choices),
-                cure=f"write {name} as one of {', '.join(choices)} in broker.conf",
-                unsafe=name == "brokerRole" and text.strip() != choices[0],
-            )
-    for name in store.conf.given:
-        if name.startswith(_MARK):
-            meant = name.removeprefix(_MARK)
-            yield Reason(
-                "setting_not_taken",
-                f"broker.conf begins with a byte order mark, and the broker does not know its first setting, {meant}",
-                found=_MARK,
-                expected=meant,
-                cure="save broker.conf without a byte order mark",
-                unsafe=bool(EFFECTS.get(meant)),
-            )
-    hours = store.conf.text("deleteWhen", "04")
-    if any(parse_int(hour) is None for hour in hours.split(";")):
-        yield Reason(
-            "setting_not_taken",
-            f"deleteWhen has '{hours}', which are no hours: the broker deletes nothing, however full the disk is",
-            found=hours,
-            expected="hours, such as 04 or 04;16",
-            cure="write hours, such as deleteWhen=04",
-            unsafe=False,
-        )
+        text = conf.given.get(name, choices[0])
+        if (text.strip() if trims else text) not in choices:
+            said = f"the broker does not take {name}='{text}', and says nothing: it is {choices[0]}"
+            unsafe = name == "brokerRole" and text.strip() != choices[0]
+            yield said, text, list(choices), f"write {name} as one of {', '.join(choices)}", unsafe
+    marked = next((name for name in conf.given if name.startswith(_MARK)), None)
+    if marked is not None:
+        meant = marked.removeprefix(_MARK)
+        said = f"broker.conf begins with a byte order mark, and the broker does not know its first setting, {meant}"
+        yield said, _MARK, meant, "leave out the byte order mark", bool(EFFECTS.get(meant))
+    hours = conf.given.get("deleteWhen", "04")
+    named = [hour.strip() if trims else hour for hour in hours.rstrip(";").split(";") if hours.strip(";")]
+    if any(parse_int(hour) is None for hour in named):
+        said = f"deleteWhen has '{hours}', which are no hours: the broker deletes nothing, however full the disk is"
+        yield said, hours, "hours, such as 04 or 04;16", "write hours, such as deleteWhen=04,", False
+    others = any(conf.flag(name, default=False) for name in ("enableControllerMode", "enableDLegerCommitLog"))
+    if store.is_slave and not others and conf.number("brokerId", 0) <= 0:
+        said = f"a slave needs a brokerId above 0, and has {conf.text('brokerId', '0')}: the broker does not start"
+        yield said, conf.text("brokerId", "0"), "above 0", "set brokerId=1", True
     for name in _PATHS:
-        text = store.conf.given.get(name, "")
-        if text != text.strip() and not store.rules.trims_settings:
-            yield Reason(
-                "setting_not_taken",
-                f"{name}='{text}' has a blank that a broker before 5.2.0 takes for a part of the path",
-                found=text,
-                expected=text.strip(),
-                cure=f"write {name}={text.strip()} in broker.conf, without a blank at its end",
-            )
+        text = conf.given.get(name, "")
+        if text != text.strip() and not trims:
+            said = f"{name}='{text}' has a blank that a broker before 5.2.0 takes for a part of the path"
+            yield said, text, text.strip(), f"write {name}={text.strip()}, without a blank at its end,", True
 
 
 def records_not_taken(store: StoppedStore) -> Iterator[Reason]:

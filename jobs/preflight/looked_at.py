@@ -23,7 +23,7 @@ def looked_at(store: StoppedStore) -> list[str]:
 
 def not_looked_at(store: StoppedStore) -> list[str]:
     """Returns what no rule looked at, and may matter."""
-    conf, tail = store.conf, store.tail
+    conf, tail, root = store.conf, store.tail, store.conf.given.get("storePathRootDir")
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
         *(["units of queues in RocksDB, delay levels and timers"] if store.queues_in_rocksdb else []),
@@ -31,5 +31,6 @@ def not_looked_at(store: StoppedStore) -> list[str]:
         "entries of the index",
         "what consumers of POP hold",
         *([] if conf.from_file else ["broker.conf, which was not given"]),
+        *(["~/store, which a broker takes without storePathRootDir"] if conf.from_file and not root else []),
         *([f"settings: {', '.join(sorted(settings))}"] if (settings := NOT_JUDGED & conf.given.keys()) else []),
     ]

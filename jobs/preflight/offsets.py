@@ -98,7 +98,7 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
     OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
     """
-    topics, slave = store.configs["topics.json"].value, store.conf.text("brokerRole", "") == "SLAVE"
+    topics, slave = store.configs["topics.json"].value, store.is_slave
     for topic, group, queue_id, committed in _committed(store):
         end = end_after_start(store, (topic, queue_id))
         if committed <= end:
@@ -169,6 +169,7 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
                 found=offset,
                 expected=f"at most {first}",
                 cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{first}",
+                unsafe=not store.is_slave,
             )
         elif offset > end:
             then = "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
@@ -234,20 +235,22 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
         )
         return
     served = store.configs["delayOffset.json"].value or {}
-    for level, queue in _delay_queues(store):
-        if level <= levels:
-            continue
-        begin = max(served.get(level, 0), queue.begin)
-        waiting = end_after_start(store, (SCHEDULE_TOPIC, level - 1)) - begin
-        if waiting > 0:
-            yield Reason(
-                "delay_level_absent",
-                f"{waiting} messages wait at delay level {level}, and messageDelayLevel has {levels} levels: they are "
-                "never delivered",
-                found=levels,
-                expected=f"at least {level}",
-                cure=f"give messageDelayLevel {level} levels in broker.conf, the first ones as they were",
-            )
+    waiting = {
+        level: end_after_start(store, (SCHEDULE_TOPIC, level - 1)) - max(served.get(level, 0), queue.begin)
+        for level, queue in _delay_queues(store)
+        if level > levels
+    }
+    waiting = {level: count for level, count in waiting.items() if count > 0}
+    if waiting:
+        most = max(waiting)
+        yield Reason(
+            "delay_level_absent",
+            f"{sum(waiting.values())} messages wait at delay levels {list(waiting)}, messageDelayLevel has {levels}: "
+            "they are never delivered",
+            found=levels,
+            expected=f"at least {most}",
+            cure=f"give messageDelayLevel {most} levels in broker.conf, the first ones as they were",
+        )
 
 
 def _delay_queues(store: StoppedStore) -> list[tuple[int, QueueEnd]]:

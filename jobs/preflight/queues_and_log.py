@@ -12,7 +12,7 @@ from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
-from jobs.preflight.store_paths import misses_own_log
+from jobs.preflight.store_paths import log_of_group, misses_own_log
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import file_size_of
@@ -29,7 +29,7 @@ def log_missing(store: StoppedStore) -> Iterator[Reason]:
 
     Mirrors CommitLog#recoverNormally and #recoverAbnormally, "The commitlog files are deleted" (4.9.8 to 5.5.0).
     """
-    if store.log.files or misses_own_log(store):
+    if store.log.files or misses_own_log(store) or any(log_of_group(store)):
         return
     count = sum(queue.end_offset >= 0 for queue in store.queues.values())
     topics = configured_topics(store)
@@ -217,14 +217,17 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     if beyond:
         furthest = max(queue.end_offset for queue in beyond)
         units = sum(max(queue.end - queue_ends.offset_at(queue, end), 1) for queue in beyond)
+        whole = end == store.log.segments[-1].end  # a broker makes the next segment before it needs it
         yield Reason(
             "units_beyond_log",
             f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts "
-            f"those of {units:,} messages off",
+            f"those of {units:,} messages off" + (", and writes others in the place of the segment there" * whole),
             found=furthest,
             expected=f"at most {end}",
-            cure="nothing, if the log's tail is lost; else put the missing segment back first",
-            unsafe=False,
+            cure="put the missing segment back first; if it is lost, rebuild and publish"
+            if whole
+            else "nothing, if the log's tail is lost; else put the missing segment back first",
+            unsafe=whole,
         )
 
 
@@ -284,7 +287,7 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     """
     size_of: dict[bool, int] = {}
     for batch in (False, True):
-        queues = [queue for queue in store.queues.values() if queue.batch == batch]
+        queues = [queue for queue in store.queues.values() if queue.batch == batch <= store.rules.knows_timers]
         files = [file for queue in queues for file in queue.files]
         setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
         size_of[batch] = size
@@ -300,6 +303,8 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
         )
     for (topic, queue_id), queue in sorted(store.queues.items()):
         name = f"queue {queue_id} of {topic}"
+        if queue.batch and not store.rules.knows_timers:
+            continue
         size = size_of[queue.batch]
         if queue.files and not queue.files[-1].size:
             yield empty_last_file(store, "queue_files", queue.files[-1], size)

@@ -96,6 +96,7 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
             found=own.end,
             expected=other.end,
             cure=f"start {replica.root} instead, or copy its commitlog/ here, rebuild and publish",
+            unsafe=not store.is_slave,  # which fetches them
         )
     elif other.end < own.end:
         yield Reason(

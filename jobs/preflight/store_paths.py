@@ -29,6 +29,28 @@ from storeformat.store.log_directories import paths_unread_by_broker
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
 
 
+def paths_of_older(store: StoppedStore) -> Iterator[Reason]:
+    """Yields paths that are empty, and what releases before 4.9.2 make of those of the log: ``~/store/commitlog`` if
+    there is none, and one directory whatever commas are in it.
+
+    Mirrors MessageStoreConfig's constructor and #getStorePathCommitLog (4.6.1 to 5.5.1), and CommitLog's.
+    """
+    own = f"write {_LOG}={as_written(store.place(COMMIT_LOG))} in broker.conf"
+    for name in (_ROOT, _LOG):
+        if not store.conf.given.get(name, "x").strip(" ,"):
+            what = f"{name} is empty: the broker looks at /, or where it was started"
+            yield Reason("store_path", what, "", "a path", own if name == _LOG else f"set {_ROOT}={store.root}")
+    text = store.conf.text(_LOG, "")
+    if store.rules.reads_several_paths or store.conf.flag("enableDLegerCommitLog", default=False):
+        return
+    if "," in text:
+        what = f"a broker before 4.9.2 takes {_LOG}={text} for one directory"
+        yield Reason("store_path", what, text, "one path", "put all segments into one directory, and name that")
+    elif _ROOT in store.conf.given and _LOG not in store.conf.given:
+        what = f"a broker before 4.9.2 opens ~/store/commitlog where {_LOG} is not set, whatever {_ROOT} is"
+        yield Reason("store_path", what, "not set", store.place(COMMIT_LOG), own)
+
+
 def other_store(store: StoppedStore) -> Iterator[Reason]:
     """Yields a broker.conf that names another store than the one that was judged; links are followed.
 
@@ -65,7 +87,8 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
     """
     if store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
         return
-    for setting in (_LOG, _READ_ONLY):
+    several = "," in store.conf.text(_LOG, "")
+    for setting in (_LOG, _READ_ONLY) if several else (_LOG,):
         paths = store.conf.paths(setting)
         for path in paths:
             status = local_status.status_of(path)

@@ -100,18 +100,19 @@ def _timers_off(store: StoppedStore, off: list[str]) -> Iterator[Reason]:
     counts = [row.get("count", 0) for row in (metrics or {}).values() if isinstance(row, dict)]
     waiting = sum(count for count in counts if isinstance(count, int))
     queue = store.queues.get((TIMER_TOPIC, 0))
-    if queue is None or queue.end <= queue.begin or (metrics is not None and not waiting):
+    if queue is None or queue.end <= queue.begin:
         return
+    waiting = min(waiting, queue.end - queue.begin)  # a statistic, which lags
     yield Reason(
         "timers_off",
-        f"{' and '.join(off)}: {f'{waiting} messages' if metrics is not None else 'messages that may'} wait in "
+        f"{' and '.join(off)}: {f'{waiting} messages' if waiting else 'messages that may'} wait in "
         f"{TIMER_TOPIC}, and none is delivered while it is so",
         found=off,
         expected=[f"{name}={str(on).lower()}" for name, on in _ON.items()],
         cure=f"write {' and '.join(f'{name}={str(on).lower()}' for name, on in _ON.items())} in broker.conf"
         if store.rules.knows_timers
         else "start a broker of 5.0.0 or later, until they are delivered",
-        unsafe=metrics is not None,
+        unsafe=waiting > 0,
     )
 
 

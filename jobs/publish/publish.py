@@ -20,6 +20,7 @@ from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_m
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import beneath, durable, files, local_status, locations, outputs
 from storeformat.store import swap
+from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
@@ -51,6 +52,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
         outputs.place_for(locations.absolute(options.rebuilt), alone=False),
     )
+    conf = read_broker_conf(options.broker_conf)  # read before anything moves
     kept = (source,) if locations.is_local(source) and files.exists(source) else ()
     with backups.stopped_store(root, *kept, dry_run=options.dry_run):
         if locations.is_local(source):
@@ -59,8 +61,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
             fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
             facts = _publish(root, fetched, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
-        log = [("storePathCommitLog", path) for path in options.commitlog[:1]]
-        facts |= start_facts(root, options.broker_conf, log)
+        log = [("storePathCommitLog", ",".join(options.commitlog))] if options.commitlog else []
+        facts |= start_facts(root, options.broker_conf, () if "storePathCommitLog" in conf.given else log)
     return reporter.report("publish", **facts)
 
 

@@ -87,7 +87,8 @@ def _rows_of(spark: SparkSession, table: messages_table.MessagesTable) -> DataFr
     """Returns the rows of a table: by Delta, or, of one on storage that Spark has no connector for, by Arrow in tasks,
     kept where the first query has read them.
     """
-    if not locations.is_local(table.path) and table.is_plain():
+    known = locations.is_local(table.path) or table.path.startswith("hdfs://")
+    if not known and table.is_plain():
         read = ReadFiles(tuple(table.files), table.schema)
         numbers = spark.range(0, len(read.files), 1, max(len(read.files), 1))
         return numbers.mapInArrow(read, schemas.to_spark(table.schema)).persist()

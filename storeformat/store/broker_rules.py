@@ -52,6 +52,8 @@ class BrokerRules:
     """Records with two-byte topic lengths (V2) are records to some of the releases (5.1.0, and all later ones)."""
     reads_long_topics: bool = False
     """They are to all of them (from 5.1.1)."""
+    reads_several_paths: bool = False
+    """The log may be in several paths, and is below the root where none is set (from 4.9.2)."""
     knows_timers: bool = False
     """It delivers timer messages, and reads queues of batches (from 5.0.0)."""
     wants_dup_info: bool = False
@@ -109,6 +111,7 @@ VERSIONS = tuple(_FIRST)
 _UNTIL: dict[str, Release] = {"count_every_put": (4, 7, 1), "split_parser": (4, 9, 1)}
 _SINCE: dict[str, Release] = {
     "corrects_delay_offsets": (4, 9, 2),
+    "reads_several_paths": (4, 9, 2),
     "search_min_offset": (5, 0, 0),
     "knows_timers": (5, 0, 0),
     "wants_dup_info": (5, 0, 0),

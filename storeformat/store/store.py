@@ -54,6 +54,11 @@ class Store:
         return self.rules.knows_rocksdb and self.conf.queues_in_rocksdb
 
     @property
+    def is_slave(self) -> bool:
+        """Whether its broker fetches from a master what it lacks."""
+        return self.conf.text("brokerRole", "") == "SLAVE"
+
+    @property
     def is_live(self) -> bool:
         """Whether a broker holds its lock."""
         return broker_lock.is_live(self.place(LOCK))

@@ -126,6 +126,8 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     status = local_status.status_of(path)
     if status is None:
         return ConfigCopy(path, FileState.ABSENT)
+    if status.is_directory:
+        return ConfigCopy(path, FileState.TORN, status.modified_ms, why="a directory")
     if status.size > LARGEST_FILE:
         raise NotAStore("this is not a broker's configuration file", path=path, found=status.size,
                         expected=f"at most {LARGEST_FILE} bytes")  # fmt: skip
@@ -157,9 +159,9 @@ def decode_consumer_offsets(document: Any) -> Offsets:
     (ConsumerOffsetManager#decode). Raises ValueError for what it cannot hold.
     """
     found = {}
-    for key, queues in _table(document, "offsetTable").items():
+    for key, queues in _entries(document, "offsetTable").items():
         topic, at, group = key.partition("@")
-        offsets = {_int(queue): _int(offset) for queue, offset in _mapping(queues).items()}
+        offsets = {_int(queue): _int(offset) for queue, offset in queues.items()}
         if at and topic and group:
             found[topic, group] = offsets
     return found
@@ -192,7 +194,7 @@ def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
     """Returns the topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
     return {
         topic: TopicQueues(
-            _int(entry.get("readQueueNums", DEFAULT_QUEUES)), _int(entry.get("writeQueueNums", DEFAULT_QUEUES))
+            *(_int(entry.get(name, DEFAULT_QUEUES), 1 << 31) for name in ("readQueueNums", "writeQueueNums"))
         )
         for topic, entry in _entries(document, "topicConfigTable").items()
     }
@@ -236,14 +238,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _int(value: Any) -> int:
-    """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none."""
+def _int(value: Any, bound: int = _LONG) -> int:
+    """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none; nor is 2^31 where
+    that is the bound.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("this is not a number")  # noqa: TRY004
     try:
         number = int(value)
     except OverflowError:  # 1e400 is infinite
-        number = _LONG
-    if not -_LONG <= number < _LONG:
-        raise ValueError("a number has more than 64 bits")
+        number = bound
+    if not -bound <= number < bound:
+        raise ValueError(f"a number has more than {bound.bit_length()} bits")
     return number

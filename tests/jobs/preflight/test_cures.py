@@ -97,6 +97,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "a directory": ("stray_file", of_release("4.9", lambda store: (store.root / "commitlog" / "old").mkdir())),
     "a directory for a checkpoint": ("stray_file", lambda store: directory_at(store.root / "checkpoint")),
     "a directory for an index file": ("stray_file", lambda store: directory_at(store.root / "index" / "2026")),
+    "no last segment": ("units_beyond_log", lambda store: store.segment(-1).unlink()),
     "no topic": ("config_lost", lambda store: store.config("topics.json").write_text("{}")),
     "a size": ("segment_size", lambda store: store.conf.update(mappedFileSizeCommitLog="8192")),
     "a cut segment": ("segment_size", lambda store: os.truncate(store.segment(0), 4000)),
@@ -178,7 +179,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
 QUEUE_CUT = 399
 NOT_FOLLOWED = {
     "store_in_use", "free_space", "files_not_writable",  # nothing in the store
-    "config_backup", "config_from_json", "committed_before_queue", "torn_tail", "units_beyond_log",  # nothing to do
+    "config_backup", "config_from_json", "committed_before_queue", "torn_tail",  # nothing to do
     "queues_fewer_than_configured", "rocksdb_not_judged", "replica_shorter",  # notes that send to another job
     "store_type", "database_not_read",  # of RocksDB: tests/drill and tests/realstore
     "epoch_file", "replica_longer", "replica_differs", "replica_begins_earlier",  # another copy of the group

@@ -56,14 +56,14 @@ def test_settings_with_a_blank(store: StoreToStart) -> None:
             "the broker does not take maxIndexNum='5000 ', and says nothing: its default stands",
             "5000 ",
             "5000",
-            "write maxIndexNum=5000 in broker.conf, without a blank at its end",
+            "write maxIndexNum=5000, without a blank at its end, in broker.conf",
         ),
         Reason(
             NOT_TAKEN,
             "the broker does not take traceOn='true ', and says nothing: it is false",
             "true ",
             "true",
-            "write traceOn=true in broker.conf, without a blank at its end",
+            "write traceOn=true, without a blank at its end, in broker.conf",
             unsafe=False,
         ),
     ]
@@ -78,12 +78,23 @@ def test_settings_with_a_blank(store: StoreToStart) -> None:
         ("\xef\xbb\xbfmaxIndexNum", "60", True, "does not know its first setting, maxIndexNum"),
         ("\xef\xbb\xbflistenPort", "60", False, "does not know its first setting, listenPort"),
         ("deleteWhen", "04;x", False, "deletes nothing, however full the disk is"),
+        ("fileReservedTime", "72 ", False, "does not take fileReservedTime='72 '"),
+        ("mappedFileSizeCommitLog", "64K", True, "does not take mappedFileSizeCommitLog='64K'"),
+        ("brokerRole", "SLAVE", True, "a slave needs a brokerId above 0, and has 0"),
     ],
 )
 def test_what_is_not_taken(store: StoreToStart, name: str, text: str, unsafe: bool, what: str) -> None:
     store.conf[name] = text
     reason = store.only_reason(NOT_TAKEN)
-    assert (reason.unsafe, what in reason.what) == (unsafe, True)
+    assert (reason.unsafe, what in reason.what, text in reason.cure) == (unsafe, True, False)
+
+
+@pytest.mark.parametrize(
+    ("hours", "version", "taken"), [("04;", "5.3", True), ("04 ", "5.3", True), ("04 ", "4.9", False)]
+)
+def test_hours_as_java_splits_them(store: StoreToStart, hours: str, version: str, taken: bool) -> None:
+    store.conf["deleteWhen"], store.version = hours, version
+    assert (store.reasons(NOT_TAKEN) == []) == taken
 
 
 def test_a_path_with_a_blank_before_5_2(store: StoreToStart) -> None:
@@ -104,5 +115,6 @@ def test_a_path_with_a_blank_before_5_2(store: StoreToStart) -> None:
 def test_a_role_that_is_not_taken_makes_a_master(
     store: StoreToStart, name: str, text: str, version: str, unsafe: list[bool]
 ) -> None:
-    store.conf[name], store.version = text, version
+    store.conf |= {name: text, "brokerId": "1"}
+    store.version = version
     assert [reason.unsafe for reason in store.reasons("setting_not_taken")] == unsafe

@@ -75,7 +75,7 @@ def test_several_paths(store: StoreToStart, tmp_path: Path) -> None:
 def test_read_only_paths_need_a_comma(store: StoreToStart, tmp_path: Path) -> None:
     own, old = store.root / "commitlog", tmp_path / "old"
     store.conf |= {"storePathCommitLog": str(own), "readOnlyCommitLogStorePaths": str(old)}
-    assert store.only_reason(RULE).found == "absent"
+    assert store.reasons(RULE) == []
     old.mkdir()
     shutil.move(store.segment(0), old)
     reason = store.only_reason(RULE)
@@ -84,13 +84,33 @@ def test_read_only_paths_need_a_comma(store: StoreToStart, tmp_path: Path) -> No
     assert store.reasons(RULE) == []
 
 
+@pytest.mark.parametrize(
+    ("conf", "version", "what"),
+    [
+        ({"storePathCommitLog": ""}, "5.3", "storePathCommitLog is empty"),
+        ({"storePathRootDir": " "}, "5.3", "storePathRootDir is empty"),
+        ({"storePathCommitLog": "OWN,/b"}, "4.9.1", "a broker before 4.9.2 takes storePathCommitLog="),
+        ({"storePathRootDir": "ROOT"}, "4.9.1", "a broker before 4.9.2 opens ~/store/commitlog"),
+        ({"storePathRootDir": "ROOT"}, "4.9.2", None),
+    ],
+)
+def test_paths_that_lead_elsewhere(store: StoreToStart, conf: dict[str, str], version: str, what: str | None) -> None:
+    names = {"OWN": str(store.root / "commitlog"), "ROOT": str(store.root)}
+    for name, text in conf.items():
+        store.conf[name] = text.replace("OWN", names["OWN"]).replace("ROOT", names["ROOT"])
+    store.version = version
+    found = [reason for reason in store.reasons(RULE) if reason.unsafe]
+    assert [reason.what.startswith(str(what)) for reason in found[:1]] == [True] * (what is not None)
+
+
 def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
     store.conf |= {"enableDLegerCommitLog": "true", "dLegerSelfId": "n0"}
     (reason,) = store.answer().reasons
     assert (reason.rule, reason.unsafe, reason.expected) == (RULE, True, "dledger-n0/data")
     assert "after the 2 segments of a plain log" in reason.what
     (store.root / "dledger-n0" / "data").mkdir(parents=True)
-    assert store.only_reason(RULE).unsafe, "an empty one is none"
+    (reason,) = store.answer().reasons
+    assert (reason.rule, reason.unsafe) == (RULE, True), "an empty one is none"
 
 
 def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:

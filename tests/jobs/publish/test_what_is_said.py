@@ -360,4 +360,8 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
     facts = publish.run(options, quiet())
     root = str(case.root)
     assert asked == [(root, f"{root}/backup/fetched-0123456789abcdef", "s3://b/out")]
-    assert (facts["root"], facts["settings"]) == (root, [("storePathCommitLog", "/x/log")])
+    assert (facts["root"], facts["settings"]) == (root, [("storePathCommitLog", "/x/log,/y/log")])
+    asked.clear()
+    with pytest.raises(MissingInput):
+        publish.run(replace(options, broker_conf=str(case.root / "absent.conf")), quiet())
+    assert asked == []

@@ -20,6 +20,13 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     assert BrokerConf().from_file
 
 
+def test_what_java_does_not_read(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(rb"brokerName = C:\users")
+    with pytest.raises(WrongSettings, match="needs four hexadecimal digits"):
+        read_broker_conf(str(conf))
+
+
 def test_values_are_those_that_a_broker_takes() -> None:
     """As MixAll#properties2Object of 5.3.3 and 5.5.0 set them, called for these texts."""
     settings = BrokerConf({"n": "+7", "m": "7 ", "x": "0x7", "yes": "TRUE", "blank": "true ", "no": "yes", "t": " x "})

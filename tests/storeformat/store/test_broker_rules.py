@@ -8,7 +8,7 @@ from support.rebuilding import rules_of_release
 
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
 
-_4_9 = {"corrects_delay_offsets"}
+_4_9 = {"corrects_delay_offsets", "reads_several_paths"}
 _5_0 = _4_9 | {
     "search_min_offset", "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
     "knows_timers",
@@ -43,7 +43,13 @@ def test_flags_of_a_release(release: str, flags: set[str]) -> None:
     assert {name for name, value in vars(rules).items() if value is True} == flags
 
 
-_WITHIN = _4_9 | {"may_read_long_topics", "reads_long_topics", "passes_over_directories", "deletes_empty_file"}
+_WITHIN = {
+    "corrects_delay_offsets",
+    "may_read_long_topics",
+    "reads_long_topics",
+    "passes_over_directories",
+    "deletes_empty_file",
+}
 _WITHIN |= {"starts_at_furthest_queue", "takes_offsets_file"}
 
 

@@ -41,7 +41,8 @@ def test_what_is_taken(tmp_path: Path, main: bytes | None, backup: bytes | None)
     [
         (b"[]", "this is not an object"),
         (b'{"offsetTable":[]}', "this is not an object"),
-        (b'{"offsetTable":{"A@g":5}}', "this is not an object"),
+        (b'{"offsetTable":{"A@g":5}}', "this is not a table of objects"),
+        (b'{"offsetTable":{"A@g":null}}', "this is not a table of objects"),
         (b'{"offsetTable":{"A@g":{0:99999999999999999999}}}', "a number has more than 64 bits"),
         (b'{"offsetTable":{"A@g":{0:9223372036854775808}}}', "a number has more than 64 bits"),
         (b'{"offsetTable":{"A@g":{0:-9223372036854775809}}}', "a number has more than 64 bits"),
@@ -66,6 +67,11 @@ def test_entries_are_objects(tmp_path: Path, name: str) -> None:
     for entry, state in (("{}", FileState.SOUND), ("null", FileState.TORN), ("5", FileState.TORN)):
         path.write_text(f'{{"{table}":{{"A":{entry}}}}}')
         assert read_config(str(tmp_path), path.name).main.content is state
+
+
+def test_a_directory_is_torn(tmp_path: Path) -> None:
+    (tmp_path / "config" / "topics.json").mkdir(parents=True)
+    assert read_config(str(tmp_path), "topics.json").main.content is FileState.TORN
 
 
 def test_what_nests_too_deep_is_torn(tmp_path: Path) -> None:
