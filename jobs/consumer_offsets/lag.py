@@ -43,7 +43,8 @@ def offsets_in_database(path: str) -> Offsets:
     with rocksdb.reading(path, ("default",)) as database:
         for key, value in database.pairs("default"):
             document = fastjson.parse(value.decode("utf-8", "replace"))
-            table[key.decode("utf-8", "replace")] = document.get("offsetTable") if isinstance(document, dict) else None
+            offsets = document.get("offsetTable") if isinstance(document, dict) else None
+            table[key.decode("utf-8", "replace")] = offsets or {}
     try:
         return decode_consumer_offsets({"offsetTable": table})
     except ValueError as error:
