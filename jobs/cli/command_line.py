@@ -47,7 +47,6 @@ class Job:
     module: str
     summary: str
     options: type[job_options.JobOptions]
-    needs_delta: bool = False
     runs_tasks: bool = True
     """Whether it takes an Execution: the others read little, and never start Spark."""
 
@@ -94,7 +93,6 @@ JOBS = {
         "jobs.report.report",
         "bytes, messages and rates by topic, queue, tag, host, hour or date",
         job_options.ReportOptions,
-        needs_delta=True,
     ),
 }
 
@@ -155,7 +153,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
                 job_name,
                 tuple(spark_options),
                 tuple(job_words),
-                delta=jobs[job_name].needs_delta,
+                delta=job_name == "report",
                 debug=debug,
             )
             launch.check(execution)

@@ -20,13 +20,8 @@ def store_in_use(store: StoppedStore) -> Iterator[Reason]:
     Mirrors DefaultMessageStore#start, "Lock failed, MQ already started" (4.2.0 to 5.5.0).
     """
     if store.is_live:
-        yield Reason(
-            "store_in_use",
-            f"a process holds {store.place(LOCK)}: a broker runs on this store, a second one does not start",
-            found="held",
-            expected="free",
-            cure="stop that broker first",
-        )
+        what = f"a process holds {store.place(LOCK)}: a broker runs on this store, a second one does not start"
+        yield Reason("store_in_use", what, "held", "free", "stop that broker first")
 
 
 def log_files(store: StoppedStore) -> Iterator[Reason]:
@@ -38,13 +33,7 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
     """
     log = store.log
     for file in log.stray:
-        yield Reason(
-            "stray_file",
-            f"{file.path} is not a segment: the broker does not start",
-            found=file.name,
-            expected="20 digits",
-            cure=store.set_aside(file.path),
-        )
+        yield _stray(store, file, "is not a segment: the broker does not start", "20 digits")
     again = "fetch the file again: it was cut, or is being copied"
     setting = "mappedFileSizeCommitLog"
     yield from wrong_lengths("segment_size", setting, log.wrong_size, len(log.files), log.size, lambda _: again)
@@ -52,22 +41,11 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
         yield empty_last_file(store, "segment_size", empty, log.size)
     if log.folders and (store.release_assumed or not store.rules.passes_over_directories):
         for folder in log.folders:
-            yield Reason(
-                "stray_file",
-                f"{folder.path} is a directory in the log: a broker before 5.1.0 does not start",
-                found=folder.name,
-                expected="segments",
-                cure=store.set_aside(folder.path),
-            )
+            yield _stray(store, folder, "is a directory in the log: a broker before 5.1.0 does not start", "segments")
     for one, other in log.twice:
-        yield Reason(
-            "segment_twice",
-            f"{one.path} and {other.path} are one segment in two paths: the broker maps both, and looks into the "
-            "wrong one",
-            found=2,
-            expected=1,
-            cure=store.set_aside(other.path) + ", if it is the one without the messages",
-        )
+        what = f"{one.path} and {other.path} are one segment in two paths: the broker may look into the wrong one"
+        cure = store.set_aside(other.path) + ", if it is the one without the messages"
+        yield Reason("segment_twice", what, found=2, expected=1, cure=cure)
     for before, after in log.gaps:
         if before.size == log.size and after.size in (log.size, 0):
             yield Reason(
@@ -78,6 +56,10 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
                 expected=int(before.name) + log.size,
                 cure="put the segment back, or rebuild --on-damage salvage",
             )
+
+
+def _stray(store: StoppedStore, file: FileStatus, what: str, expected: str) -> Reason:
+    return Reason("stray_file", f"{file.path} {what}", file.name, expected, store.set_aside(file.path))
 
 
 def wrong_lengths(
@@ -133,7 +115,7 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
         return
     size = store.conf.index_sizes().index_file_size
     own = [file for file in local_status.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
-    wrong = [file for file in own if file.size not in (size, 0)]
+    wrong = [file for file in own if file.size not in (size, 0, -1)]
     if wrong:
         yield Reason(
             "index_size",
@@ -157,13 +139,7 @@ def not_files(store: StoppedStore) -> Iterator[Reason]:
     numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):
         if status is not None and status.is_directory:
-            yield Reason(
-                "stray_file",
-                f"{status.path} is a directory, where the broker opens a file: it does not start",
-                found="a directory",
-                expected="a file",
-                cure=store.set_aside(status.path),
-            )
+            yield _stray(store, status, "is a directory, where the broker opens a file: it does not start", "a file")
 
 
 def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
@@ -214,13 +190,9 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
     directory = store.log.directories[0]
     for place in dict.fromkeys((directory, store.root)):
         if not local_status.space_of(place).takes_files:
-            yield Reason(
-                "free_space",
-                f"the file system of {place} takes no new file: it is mounted read-only, or has no inode left",
-                found=place,
-                expected="a file system to write to",
-                cure="mount it for writing, or remove files that are not the broker's",
-            )
+            what = f"the file system of {place} takes no new file: it is mounted read-only, or has no inode left"
+            cure = "mount it for writing, or remove files that are not the broker's"
+            yield Reason("free_space", what, place, "a file system to write to", cure)
             return
     space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)
     if space.available < store.log.size:
@@ -233,11 +205,7 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
             cure="free some space, or add a path to storePathCommitLog",
         )
     elif space.used_percent > stops:
-        yield Reason(
-            "free_space",
-            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above {stops} %",
-            found=space.used_percent,
-            expected=f"at most {stops}",
-            cure="free some space",
-            unsafe=False,
+        what = (
+            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above {stops} %"
         )
+        yield Reason("free_space", what, space.used_percent, f"at most {stops}", "free some space", unsafe=False)

@@ -120,14 +120,9 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
                 return
     paths = store.conf.paths(_LOG)
     if len({outputs.resolved(path) for path in paths}) < len(paths):
-        yield Reason(
-            "store_path",
-            f"{_LOG} names one directory twice: the broker maps each of its segments twice",
-            found=paths,
-            expected="each directory once",
-            cure=f"name each directory once in {_LOG}",
-            unsafe=False,
-        )
+        what = f"{_LOG} names one directory twice: the broker maps each of its segments twice"
+        cure = f"name each directory once in {_LOG}"
+        yield Reason("store_path", what, paths, "each directory once", cure, unsafe=False)
     given = store.conf.given
     unread = paths_unread_by_broker(
         replace(

@@ -28,8 +28,6 @@ from udfs.log.scan import SplitScan
 from udfs.table.ordered_rows import OrderedRows
 from udfs.table.rows import RowRules
 
-_BATCH_ROWS = 10_000
-
 
 @dataclass(frozen=True)
 class ProvenRange:
@@ -74,23 +72,13 @@ def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLO
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """A mapper for ``mapInArrow`` over numbers of ranges. Records before ``from_offset`` give no rows."""
+    """What turns proven ranges into rows. Records before ``from_offset`` give none."""
 
     ranges: tuple[ProvenRange, ...]
     rules: RowRules
     from_offset: int = 0
     topics: tuple[TopicFilter, ...] = ()
     block_size: int = BLOCK_SIZE
-
-    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from self.read(self.ranges[number])
-
-    def read(self, wanted: ProvenRange) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of one range, in sorted chunks, as Spark takes them."""
-        for table in self.chunks(wanted):
-            yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
     def chunks(self, wanted: ProvenRange) -> Iterator[pa.Table]:
         """Yields the rows of one range: tables of one chunk a column, each in order."""

@@ -106,6 +106,8 @@ def test_queues_in_rocksdb_are_plain_ones_of_every_topic(root: Path) -> None:
     store = open_store(LogOptions(store=str(root), batch_topics=("B",)))
     assert with_queue_store(store, "file").batch_topics == frozenset({"B"})
     assert with_queue_store(store, "rocksdb").batch_topics == frozenset()
+    with pytest.raises(WrongSettings, match=r"no broker before 5\.0\.0 reads queues of batches: found B"):
+        open_store(LogOptions(store=str(root), batch_topics=("B",), broker_version="4.9.8"))
 
 
 def test_a_store_as_it_is_opened(root: Path) -> None:

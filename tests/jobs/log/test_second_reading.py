@@ -44,7 +44,7 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
     shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
     assert len(list(inspection.proven_records(store, shown, reading))) == 6
     read = load.row_reader(store, options, reading, 0, "UTC")
-    assert sum(batch.num_rows for proven in read.ranges for batch in read.read(proven)) == 6
+    assert sum(batch.num_rows for proven in read.ranges for batch in read.chunks(proven)) == 6
     rules = RowRules(store.dispatch_rules(), columns=("topic",))
     source = LogReader(proven_partitions(reading, 0), rules, DecodeRules(properties=()))
     assert sum(batch.num_rows for partition in source.log_partitions for batch in source.read(partition)) == 6

@@ -66,7 +66,7 @@ def assert_as_the_model(log: LogBuilder, rules: BrokerSettings, split_size: int)
             "enableMultiDispatch": str(rules.enable_multi_dispatch).lower(),
         }
         version = rules_of_release(".".join(map(str, rules.version)))
-        topics = tuple(sorted(rules.batch_topics))
+        topics = tuple(sorted(rules.batch_topics)) if rules.version >= (5,) else ()
         try:
             built = rebuild_here(
                 root / "store", root / "work", sizes, broker_version=version, split_size=split_size, batch_topics=topics

@@ -48,7 +48,7 @@ def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
     whole = read_log(store, options, LocalRunner())
     rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
     read = ReadRanges(proven_ranges(whole.scans), rules)
-    rows = [row for proven in read.ranges for batch in read.read(proven) for row in batch.to_pylist()]
+    rows = [row for proven in read.ranges for batch in read.chunks(proven) for row in batch.to_pylist()]
     rows.sort(key=lambda row: -row["commit_log_offset"])
     assert len(rows) == len(log.records) - 1
     for row in rows:

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from support.reading import read
 from support.store_builder import LogBuilder
@@ -37,7 +36,7 @@ def ranges(log: LogBuilder, tmp_path: Path) -> tuple[ProvenRange, ...]:
 
 
 def test_rows_of_a_range_by_queue_and_in_log_order(log: LogBuilder, ranges: tuple[ProvenRange, ...]) -> None:
-    (batch,) = ReadRanges(ranges, RULES)(iter([pa.record_batch({"number": [0]})]))
+    (batch,) = ReadRanges(ranges, RULES).chunks(ranges[0])
     at = [record.offset for record in log.records]
     found = [tuple(row.values()) for row in batch.to_pylist()]
     assert found == [("A", 0, at[3]), ("A", 1, at[1]), ("B", 0, at[2]), ("B", 1, at[0]), ("B", 1, at[4])]
