@@ -68,7 +68,8 @@ def tried_ahead(facts: Facts, root: Path, judge: RealStore) -> Ahead:
         path.write_text(as_fastjson({"offsetTable": table}))
         return [reason for reason in said_of(root, judge.release).reasons if reason.rule == "committed_beyond_queue"]
 
-    cures = [re.findall(r'"(.*)@readers", set (\d+):\d+ to \d+:(\d+)', reason.cure)[0] for reason in ahead()]
+    said = [re.findall(r"in queue (\d+) of (\S+), which ends at (\d+)", reason.what)[0] for reason in ahead()]
+    cures = [(topic, queue_id, end) for queue_id, topic, end in said]
     for topic, queue_id, end in cures:
         table[f"{topic}@readers"][int(queue_id)] = int(end)
     after = ahead()
