@@ -29,7 +29,7 @@ def test_a_group_without_a_key_and_a_day_without_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "messages")
-    messages_table.create_table(spark, path, time_zone="UTC", bodies=False)
+    messages_table.create_table(path, time_zone="UTC", bodies=False)
     options = ReportOptions(table=path, by="tag")
     assert found_both_ways(options, monkeypatch)["groups"] == []
     row = {"cluster": "c", "broker": "b", "topic": "t", "size": 100, "body_size": 9, "tags": None}
