@@ -158,7 +158,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             "file was cut or is still being copied"
         )
     batch_topics = find_batch_topics(root, options.batch_topics)
-    if batch_topics and not store.rules.knows_timers:
+    if batch_topics and not store.rules.reads_batches_and_timers:
         what = "no broker before 5.0.0 reads queues of batches"
         raise WrongSettings(what, path=root, found=f"{min(batch_topics)}, rules of {store.rules.version}")
     as_broker = options.on_damage == "stop"

@@ -26,7 +26,7 @@ from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
-    store_paths.paths_of_older,
+    store_paths.paths_not_taken,
     store_paths.other_store,
     store_paths.log_elsewhere,
     store_paths.log_of_group,

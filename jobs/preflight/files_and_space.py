@@ -134,7 +134,11 @@ def not_files(store: StoppedStore) -> Iterator[Reason]:
     """Yields directories where a broker opens a file: StoreCheckpoint, IndexService#load and the lock of
     DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
     """
-    names = [LOCK, CHECKPOINT, *((ABORT, "timerwheel", "config/timercheck") if store.rules.knows_timers else ())]
+    names = [
+        LOCK,
+        CHECKPOINT,
+        *((ABORT, "timerwheel", "config/timercheck") if store.rules.reads_batches_and_timers else ()),
+    ]
     single = [local_status.status_of(store.place(name)) for name in names]
     numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):

@@ -285,26 +285,27 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
     last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
+    read = {
+        key: queue for key, queue in store.queues.items() if not queue.batch or store.rules.reads_batches_and_timers
+    }
     size_of: dict[bool, int] = {}
     for batch in (False, True):
-        queues = [queue for queue in store.queues.values() if queue.batch == batch <= store.rules.knows_timers]
+        queues = [queue for queue in read.values() if queue.batch == batch]
         files = [file for queue in queues for file in queue.files]
         setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
         size_of[batch] = size
         wrong = [file for queue in queues for file in _of_wrong_length(queue, size)]
         yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
-    if batches and not store.rules.knows_timers:
+    if batches and not store.rules.reads_batches_and_timers:
         yield Reason(
             "queue_files",
             f"{len(batches)} topics have queues of batches, which no broker before 5.0.0 reads: {first_of(batches)}",
             found=batches,
             cure="start a broker of 5.0.0 or later",
         )
-    for (topic, queue_id), queue in sorted(store.queues.items()):
+    for (topic, queue_id), queue in sorted(read.items()):
         name = f"queue {queue_id} of {topic}"
-        if queue.batch and not store.rules.knows_timers:
-            continue
         size = size_of[queue.batch]
         if queue.files and not queue.files[-1].size:
             yield empty_last_file(store, "queue_files", queue.files[-1], size)

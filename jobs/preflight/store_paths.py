@@ -29,9 +29,9 @@ from storeformat.store.log_directories import paths_unread_by_broker
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
 
 
-def paths_of_older(store: StoppedStore) -> Iterator[Reason]:
-    """Yields paths that are empty, and what releases before 4.9.2 make of those of the log: ``~/store/commitlog`` if
-    there is none, and one directory whatever commas are in it.
+def paths_not_taken(store: StoppedStore) -> Iterator[Reason]:
+    """Yields empty paths, and paths of the log that a broker before 4.9.2 reads otherwise: it opens
+    ``~/store/commitlog`` if none is set, and takes several paths for the name of one directory.
 
     Mirrors MessageStoreConfig's constructor and #getStorePathCommitLog (4.6.1 to 5.5.1), and CommitLog's.
     """
@@ -39,7 +39,9 @@ def paths_of_older(store: StoppedStore) -> Iterator[Reason]:
     for name in (_ROOT, _LOG):
         if not store.conf.given.get(name, "x").strip(" ,"):
             what = f"{name} is empty: the broker looks at /, or where it was started"
-            yield Reason("store_path", what, "", "a path", own if name == _LOG else f"set {_ROOT}={store.root}")
+            yield Reason(
+                "store_path", what, "", "a path", own if name == _LOG else f"set {_ROOT}={as_written(store.root)}"
+            )
     text = store.conf.text(_LOG, "")
     if store.rules.reads_several_paths or store.conf.flag("enableDLegerCommitLog", default=False):
         return

@@ -34,7 +34,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     """
     timers = store.timers
     off = [f"{name}={str(not on).lower()}" for name, on in _ON.items() if store.conf.flag(name, default=on) != on]
-    known = store.rules.knows_timers
+    known = store.rules.reads_batches_and_timers
     if off or not known:
         yield from _timers_off(store, off if known else ["a broker before 5.0.0"])
     if not known or not store.conf.flag("timerWheelEnable", default=True):
@@ -110,7 +110,7 @@ def _timers_off(store: StoppedStore, off: list[str]) -> Iterator[Reason]:
         found=off,
         expected=[f"{name}={str(on).lower()}" for name, on in _ON.items()],
         cure=f"write {' and '.join(f'{name}={str(on).lower()}' for name, on in _ON.items())} in broker.conf"
-        if store.rules.knows_timers
+        if store.rules.reads_batches_and_timers
         else "start a broker of 5.0.0 or later, until they are delivered",
         unsafe=waiting > 0,
     )

@@ -72,7 +72,7 @@ TRACE_VIEWS = ("traces", "consumptions")
 
 def over_table(started: SparkSession, path: str, names: Sequence[str]) -> tuple[SparkSession, int]:
     """Returns a session of its own, in which all times are UTC and these views lie over the table at a path, and the
-    table's version; raises MissingInput if there is none, NotAStore where something else is there.
+    table's version; raises MissingInput if there is no table, NotAStore if the path holds something else.
     """
     spark = started.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -95,7 +95,7 @@ def check(execution: Execution) -> None:
 def plan(execution: Execution) -> Launch:
     """Returns what Spark is started with; makes the private directories of this start, and the zip for executors.
 
-    Raises as ``check``, and DependencyMissing where jars of Delta or S3 are not there.
+    Raises as ``check``, and DependencyMissing if Delta's jars are missing.
     """
     chosen, settings = execution.chosen, dict(execution.settings)
     environment = dict(os.environ)

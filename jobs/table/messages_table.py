@@ -70,7 +70,7 @@ class NoTable(Exception):
 
 
 class MessagesTable:
-    """One version of a table. Raises NoTable where there is none that delta-rs reads."""
+    """One version of a table. Raises NoTable if delta-rs cannot read one at the path."""
 
     def __init__(self, path: str) -> None:
         self.path = locations.absolute(path)
@@ -105,7 +105,7 @@ class MessagesTable:
         """The time zone whose midnight divides ``store_date``."""
         return self.properties.get(TIME_ZONE, "UTC")
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns that the table has."""
         return pa.schema(self._table.schema())

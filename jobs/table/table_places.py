@@ -2,8 +2,8 @@
 
 ==========  ==========================================================================================================
 local       a version of the table is a new file of Delta's log, made by a link: of two that make it one fails
-S3          ``If-None-Match: *``: the server takes the object only where there is none yet (AWS since 2024, MinIO and
-            Ceph for longer); a server that ignores the header loses one of two loads at once
+S3          ``If-None-Match: *``: the server stores an object only if it does not exist (AWS since 2024, MinIO and Ceph
+            for longer); a server that ignores the header loses one of two loads at once
 GCS, Azure  the same, by conditions of their own
 HDFS        a rename that does not replace
 ==========  ==========================================================================================================

@@ -54,8 +54,8 @@ class BrokerRules:
     """They are to all of them (from 5.1.1)."""
     reads_several_paths: bool = False
     """The log may be in several paths, and is below the root where none is set (from 4.9.2)."""
-    knows_timers: bool = False
-    """It delivers timer messages, and reads queues of batches (from 5.0.0)."""
+    reads_batches_and_timers: bool = False
+    """It reads queues of batches and delivers timer messages (from 5.0.0)."""
     wants_dup_info: bool = False
     """With ``duplicationEnable`` recovery takes no record with properties and without DUP_INFO (from 5.0.0)."""
     wants_property_crc: bool = False
@@ -113,7 +113,7 @@ _SINCE: dict[str, Release] = {
     "corrects_delay_offsets": (4, 9, 2),
     "reads_several_paths": (4, 9, 2),
     "search_min_offset": (5, 0, 0),
-    "knows_timers": (5, 0, 0),
+    "reads_batches_and_timers": (5, 0, 0),
     "wants_dup_info": (5, 0, 0),
     "deletes_at_once": (5, 0, 0),
     "trusts_clean_stop": (5, 0, 0),

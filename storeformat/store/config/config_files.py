@@ -239,8 +239,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _int(value: Any, bound: int = _LONG) -> int:
-    """Returns a number as Java's Long takes it: 1.5 is 1, text of digits is a number, 2^63 is none; nor is 2^31 where
-    that is the bound.
+    """Returns a number as Java parses it: 1.5 is 1, text of digits is a number. Raises ValueError for anything else,
+    and for numbers outside of [-bound, bound).
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("this is not a number")  # noqa: TRY004

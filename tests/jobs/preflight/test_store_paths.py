@@ -110,7 +110,7 @@ def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
     assert "after the 2 segments of a plain log" in reason.what
     (store.root / "dledger-n0" / "data").mkdir(parents=True)
     (reason,) = store.answer().reasons
-    assert (reason.rule, reason.unsafe) == (RULE, True), "an empty one is none"
+    assert (reason.rule, reason.unsafe) == (RULE, True), "an empty directory is no log"
 
 
 def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:

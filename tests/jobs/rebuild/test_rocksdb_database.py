@@ -1,4 +1,4 @@
-"""The database of RocksDB queues against a slow model of what a broker puts under which key."""
+"""The database of RocksDB queues against a slow model of the keys and values that a broker writes."""
 
 from __future__ import annotations
 

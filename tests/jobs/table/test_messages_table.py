@@ -286,20 +286,24 @@ def test_a_commit_without_delayed_messages_says_so(path: str) -> None:
     assert MessagesTable(path).append([], rows_to(0, broker="z"), None, ()) == Commit(2, 0, delayed=False)
 
 
+class StandIn:
+    """delta-rs' table, but for what a subclass does instead."""
+
+    def __init__(self, real: DeltaTable) -> None:
+        self.real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
 def test_who_is_slower_each_time_gives_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt is made on the version that is the newest then, later and later."""
     slept: list[float] = []
     stand_in(monkeypatch, messages_table, "time", sleep=slept.append)
     seen: list[int] = []
 
-    class Slow:
+    class Slow(StandIn):
         """A table whose version someone else has always just made."""
-
-        def __init__(self, real: DeltaTable) -> None:
-            self.real = real
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.real, name)
 
         def create_write_transaction(self, *_: Any, **more: Any) -> None:
             assert more["commit_properties"] is not None
@@ -326,13 +330,7 @@ def test_who_is_slower_each_time_gives_up(path: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_log_that_takes_no_version_is_an_error_of_the_disk(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        def __init__(self, real: DeltaTable) -> None:
-            self.real = real
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.real, name)
-
+    class Full(StandIn):
         def create_write_transaction(self, *_: Any, **__: Any) -> None:
             raise OSError("No space left on device (os error 28)")
 

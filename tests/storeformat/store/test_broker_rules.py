@@ -11,7 +11,7 @@ from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, gues
 _4_9 = {"corrects_delay_offsets", "reads_several_paths"}
 _5_0 = _4_9 | {
     "search_min_offset", "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
-    "knows_timers",
+    "reads_batches_and_timers",
 }  # fmt: skip
 _5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories"}
 _5_3 = _5_1 | {
