@@ -154,10 +154,6 @@ class MessagesTable:
                 break
         return found
 
-    def rows_between(self, cluster: str, broker: str, begin: int, end: int, columns: Sequence[str]) -> pa.Table:
-        """Returns columns of a broker's rows at offsets [begin, end)."""
-        return self.answer(f"SELECT {', '.join(columns)} FROM mine", cluster, broker, begin, end)
-
     def answer(self, question: str, cluster: str, broker: str, begin: int = 0, end: int = 1 << 62) -> pa.Table:
         """Returns what delta-rs answers to a question in SQL (DataFusion's) about ``mine``, a broker's rows at offsets
         [begin, end); columns of the table have their own types.

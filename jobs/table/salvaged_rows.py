@@ -109,7 +109,7 @@ def compare_with_log(
     read = ReadRanges(proven_ranges(reading.scans, begin), rules, begin, tuple(map(TopicFilter.parse, state.topics)))
     gone, rows = [np.zeros(0, np.int64)], [empty]
     for low, high, logged in _parts(read, begin, state.end, empty):
-        there = table.rows_between(options.cluster, options.broker, low, high, columns)
+        there = table.answer(f"SELECT {', '.join(columns)} FROM mine", options.cluster, options.broker, low, high)
         wrong_there, wrong_logged = _differing(there, logged)
         gone.append(np.asarray(there[_OFFSET])[wrong_there])
         rows.append(logged.filter(pa.array(wrong_logged)))
