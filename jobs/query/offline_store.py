@@ -40,7 +40,7 @@ from udfs.table.rows import RowRules, record_batch
 _UNITS_AT_A_TIME = 8192
 _BYTES_AT_A_TIME = 32 << 20
 
-SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker"))
+SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker", *schemas.RUNS))
 
 
 def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:

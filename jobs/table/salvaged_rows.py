@@ -35,7 +35,8 @@ from udfs.table.rows import Doubt, RowRules
 
 _OFFSET = "commit_log_offset"
 _ROW_GROUP = 250_000
-_NOT_COMPARED = frozenset({"cluster", "broker", "salvaged"})
+_NOT_COMPARED = frozenset({"cluster", "broker", "salvaged", *schemas.FROM_PROPERTIES, *schemas.RUNS})
+"""Columns that say nothing of the record, or what the properties say, which older rows have, too."""
 
 
 def doubt_of(reading: LogReading) -> Doubt:
@@ -169,6 +170,9 @@ def replace_rows(
     with ExitStack() as streams:
         for number, (action, rows) in enumerate(parts):
             removed += [action] if action is not None else []
+            for name in schemas.RUNS:  # rows come between others, or others have gone from between them
+                place = rows.column_names.index(name)
+                rows = rows.set_column(place, rows.field(place), pa.nulls(len(rows), pa.int32()))  # noqa: PLW2901
             of_part = RangeFiles(write, number, streams)
             ordered = rows.sort_by([(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")])
             for begin in range(0, len(ordered), _ROW_GROUP):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -43,7 +44,33 @@ def rows(
             "transaction_type": TRANSACTIONS[request.transaction_type],
             "dispatched": request.transaction_type in (0, 8),
             "salvaged": False,
+            "delay_level": whole(properties.get("DELAY"), 31),
+            "timer_due": None if (due := whole(properties.get("TIMER_OUT_MS"), 63)) is None else time(due),
+            "real_topic": properties.get("REAL_TOPIC"),
+            "inner_num": whole(properties.get("INNER_NUM"), 31) if "INNER_BASE" in properties else None,
+            "queue_run": None,
+            "time_run": None,
         }
+
+
+def mark_runs(rows: list[dict[str, Any]]) -> None:
+    """Says of the rows of one broker, which are a part of its log, where runs begin and end."""
+    queues: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        row |= {"queue_run": 0, "time_run": 0}
+        if row["dispatched"]:
+            queues.setdefault((row["topic"], row["queue_id"]), []).append(row)
+    for queue in queues.values():
+        _mark("queue_run", queue, lambda one, two: two["queue_offset"] == one["queue_offset"] + (one["inner_num"] or 1))
+    timed = [row for row in rows if row["store_timestamp"] is not None]
+    _mark("time_run", timed, lambda one, two: two["store_timestamp"] >= one["store_timestamp"])
+
+
+def _mark(name: str, rows: list[dict[str, Any]], follows: Callable[[dict[str, Any], dict[str, Any]], bool]) -> None:
+    for at, row in enumerate(rows):
+        first = at == 0 or not follows(rows[at - 1], row)
+        last = at == len(rows) - 1 or not follows(row, rows[at + 1])
+        row[name] = first + 2 * last
 
 
 def _fixed_fields(record: memoryview) -> dict[str, Any]:
@@ -75,6 +102,12 @@ def _fixed_fields(record: memoryview) -> dict[str, Any]:
     row["body_size"] = max(take("i"), 0)
     row["body"] = bytes(record[position : position + row["body_size"]])
     return row
+
+
+def whole(text: str | None, bits: int) -> int | None:
+    """The number that a property is, None where it is none of so many bits."""
+    found = int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
+    return found if found is not None and -(2**bits) <= found < 2**bits else None
 
 
 def host_text(raw: bytes) -> str:

@@ -20,10 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storeformat import message as m
-from storeformat.arrays import Bytes, Int32s, Int64s, stable_order
+from storeformat.arrays import Bools, Bytes, Int32s, Int64s, stable_order
 from storeformat.kernels import PADDING, Heads, Spans, active
 from storeformat.record.decode import RecordBlock
-from udfs.table.rows import RowRules, record_batch, store_dates
+from udfs.table import schemas
+from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND, RowRules, record_batch, store_dates
 
 _CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 128 << 20
@@ -65,7 +66,9 @@ class OrderedRows:
         self._blocks, self._topics, self.rows, self.size = [], {}, 0, 0
         heads = Heads._make(np.concatenate(column) for column in zip(*(block.heads for block in blocks), strict=True))
         codes = np.concatenate([block.topic_codes for block in blocks])
-        order = self._order(heads, codes, topics)
+        groups, count = self._queues(heads, codes, topics)
+        by_queue = None if (groups[1:] >= groups[:-1]).all() else stable_order(groups, count)
+        order = self._order(heads, groups, count, by_queue)
         lengths = np.concatenate([block.hosts_length for block in blocks])
         values = {
             name: Spans(*map(np.concatenate, zip(*(block.values[name] for block in blocks), strict=True)))
@@ -74,6 +77,7 @@ class OrderedRows:
         pieces = pa.concat_arrays([block.pieces for block in blocks] + [pa.array([bytes(PADDING)], pa.binary())])
         bodies = pa.concat_arrays([block.bodies for block in blocks]) if blocks[0].bodies is not None else None
         del blocks
+        logged = heads
         if order is not None:
             heads = Heads._make(column[order] for column in heads)
             codes, lengths = codes[order], lengths[order]
@@ -81,29 +85,69 @@ class OrderedRows:
             pieces = pieces.take(pa.array(np.append(order, len(pieces) - 1)))
             bodies = None if bodies is None else bodies.take(pa.array(order))
         block = _block(pieces, heads, codes, topics, lengths, values)
-        rules = replace(self.rules, columns=tuple(name for name in self.rules.columns if name != "body"))
+        made = {} if bodies is None else {"body": bodies}
+        rules = replace(self.rules, columns=tuple(name for name in self.rules.columns if name not in made))
         rows = pa.Table.from_batches([record_batch(block, rules)])
-        if bodies is not None:
-            rows = rows.add_column(self.rules.columns.index("body"), self.rules.schema.field("body"), bodies)
-        return rows
+        if set(schemas.RUNS) <= set(rules.columns):
+            runs = np.stack([queue_runs(logged, groups, by_queue, rows["inner_num"], order), time_runs(logged)])
+            made |= dict(zip(schemas.RUNS, map(pa.array, runs if order is None else runs[:, order]), strict=True))
+        columns = [made.get(name) or rows[name] for name in self.rules.columns]
+        return pa.Table.from_arrays(columns, schema=self.rules.schema)
 
-    def _order(self, heads: Heads, codes: Int32s, topics: list[bytes]) -> Int64s | None:
+    def _queues(self, heads: Heads, codes: Int32s, topics: list[bytes]) -> tuple[Int64s, int]:
+        """Returns the number of each record's queue, in the order of topics and ids, and how many there may be."""
+        if not {"topic", "queue_id"} <= set(self.rules.columns):
+            return np.zeros(len(codes), np.int64), 1
+        ranks = np.empty(len(topics), np.int64)
+        ranks[sorted(range(len(topics)), key=topics.__getitem__)] = np.arange(len(topics))
+        width = int(heads.queue_id.max()) + 1
+        return ranks[codes] * width + heads.queue_id, len(topics) * width
+
+    def _order(self, heads: Heads, groups: Int64s, count: int, by_queue: Int64s | None) -> Int64s | None:
         """Returns the stable order by date, topic and queue, None where it is the order they have."""
-        groups, count = np.zeros(len(codes), np.int64), 1
-        if {"topic", "queue_id"} <= set(self.rules.columns):
-            ranks = np.empty(len(topics), np.int64)
-            ranks[sorted(range(len(topics)), key=topics.__getitem__)] = np.arange(len(topics))
-            width = int(heads.queue_id.max()) + 1
-            groups, count = ranks[codes] * width + heads.queue_id, len(topics) * width
         if "store_date" in self.rules.columns:
             dates = store_dates(heads.store_timestamp, self.rules.time_zone)
             days = np.asarray(dates.cast(pa.int32()).cast(pa.int64()).fill_null(_NO_DATE))
             if (days != days[0]).any():
                 distinct, places = np.unique(days, return_inverse=True)
-                groups, count = places * count + groups, len(distinct) * count
-        if (groups[1:] >= groups[:-1]).all():
-            return None
-        return stable_order(groups, count)
+                return stable_order(places * count + groups, len(distinct) * count)
+        return by_queue
+
+
+def queue_runs(
+    heads: Heads, queues: Int64s, by_queue: Int64s | None, inner_num: pa.ChunkedArray, order: Int64s | None
+) -> Int32s:
+    """Returns the column ``queue_run`` of records in log order; ``by_queue`` puts them in the order of their queues,
+    and ``inner_num`` is in the order of rows.
+    """
+    counts = np.ones(len(queues), np.int64)
+    if inner_num.null_count < len(inner_num):
+        counts[slice(None) if order is None else order] = np.asarray(inner_num.fill_null(1))
+    rows = np.arange(len(queues)) if by_queue is None else by_queue
+    rows = rows[m.is_queued(heads.sys_flag[rows])]
+    numbers, queues = heads.queue_offset[rows], queues[rows]
+    follows = (queues[1:] == queues[:-1]) & (numbers[1:] == numbers[:-1] + counts[rows[:-1]])
+    found = np.zeros(len(heads.sys_flag), np.int32)
+    found[rows] = _ends(follows)
+    return found
+
+
+def time_runs(heads: Heads) -> Int32s:
+    """Returns the column ``time_run`` of records in log order; those whose time is NULL are in no run."""
+    times = heads.store_timestamp
+    rows = np.flatnonzero((times >= FIRST_MILLISECOND) & (times < LAST_MILLISECOND))
+    found = np.zeros(len(times), np.int32)
+    found[rows] = _ends(times[rows[1:]] >= times[rows[:-1]])
+    return found
+
+
+def _ends(follows: Bools) -> Int32s:
+    """Returns 1 for the first of a run, 2 for the last, 3 for both; ``follows`` says of each but the first whether it
+    goes on with the run.
+    """
+    found = np.append(True, ~follows).astype(np.int32)
+    found += np.append(~follows, True) * np.int32(2)
+    return found
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storeformat import javacompat
 from storeformat import message as m
@@ -41,6 +42,10 @@ PROPERTIES_OF = {
     "tags_code": (m.TAGS, m.DELAY),
     "keys": (m.KEYS,),
     "uniq_key": (m.UNIQ_KEY,),
+    "delay_level": (m.DELAY,),
+    "timer_due": (m.TIMER_OUT_MS,),
+    "real_topic": (m.REAL_TOPIC,),
+    "inner_num": (m.INNER_NUM, m.INNER_BASE),
 }
 """The properties that columns are made of; ``properties`` itself is made of all."""
 
@@ -51,7 +56,7 @@ _FEW_NAMES = 31
 """So few powers of two may be added up 2**32 times."""
 
 _CODED = pa.dictionary(pa.int32(), pa.string())
-ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host")
+ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host", "real_topic")
 _ENCODED_TYPES = {**dict.fromkeys(ENCODED, _CODED), "properties": pa.map_(_CODED, pa.string())}
 
 
@@ -180,14 +185,49 @@ def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
     return make
 
 
-def _tags(block: RecordBlock, rules: RowRules) -> pa.Array:
-    if not rules.encoded:
-        return _value(m.TAGS)(block, rules)
-    there = block.properties[m.TAGS].lengths >= 0
-    # An absent value is an empty span: the code of "", if it has one, is not this row's.
-    codes, distinct = active().dictionary(block.buffer, _ascending(block, m.TAGS))
-    texts = pa.array([javacompat.decode_java_utf8(tags) for tags in distinct], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if there.all() else ~there), texts)
+def _coded(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
+    """Returns the maker of a column of ``ENCODED`` that holds one property's value."""
+
+    def make(block: RecordBlock, rules: RowRules) -> pa.Array:
+        there = block.properties[name].lengths >= 0
+        if not rules.encoded:
+            return _value(name)(block, rules)
+        if not there.any():
+            return pa.nulls(len(block), _CODED)
+        # An absent value is an empty span: the code of "", if it has one, is not this row's.
+        codes, distinct = active().dictionary(block.buffer, _ascending(block, name))
+        texts = pa.array([javacompat.decode_java_utf8(text) for text in distinct], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if there.all() else ~there), texts)
+
+    return make
+
+
+def _number(block: RecordBlock, name: bytes) -> pa.Array:
+    """Returns the whole number (int64) that a property is, NULL where it is absent, or none of up to 18 digits."""
+    rows = np.flatnonzero(block.properties[name].lengths >= 0)
+    if not rows.size:
+        return pa.nulls(len(block), pa.int64())
+    texts = _texts(block, block.properties[name].rows(rows))
+    plain = pc.match_substring_regex(texts, r"^[+-]?[0-9]{1,18}$")
+    numbers = pc.if_else(plain, pc.utf8_ltrim(texts, "+"), None).cast(pa.int64())
+    places = np.full(len(block), -1)
+    places[rows] = np.arange(len(rows))
+    return numbers.take(pa.array(places, mask=places < 0))
+
+
+def _small(numbers: pa.Array) -> pa.Array:
+    """Returns int32, NULL beyond."""
+    fits = pc.and_(pc.greater_equal(numbers, -(1 << 31)), pc.less(numbers, 1 << 31))
+    return pc.if_else(fits, numbers, None).cast(pa.int32())
+
+
+def _timer_due(block: RecordBlock, rules: RowRules) -> pa.Array:
+    return _timestamps(np.asarray(_number(block, m.TIMER_OUT_MS).fill_null(LAST_MILLISECOND)))
+
+
+def _inner_num(block: RecordBlock, rules: RowRules) -> pa.Array:
+    numbers = _small(_number(block, m.INNER_NUM))
+    return pc.if_else(_number(block, m.INNER_BASE).is_valid(), numbers, None)
 
 
 def _ascending(block: RecordBlock, name: bytes) -> Spans:
@@ -332,7 +372,7 @@ _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
     "topic": _topics,
     "queue_id": _head("queue_id", pa.int32()),
     "queue_offset": _head("queue_offset", pa.int64()),
-    "tags": _tags,
+    "tags": _coded(m.TAGS),
     "tags_code": lambda block, rules: pa.array(tags_codes(block, rules.dispatch_rules)),
     "keys": _keys,
     "uniq_key": _value(m.UNIQ_KEY),
@@ -351,5 +391,10 @@ _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
     "properties": _properties,
     "magic_code": _head("magic_code", pa.int32()),
     "dispatched": lambda block, rules: pa.array(dispatched(block)),
+    "delay_level": lambda block, rules: _small(_number(block, m.DELAY)),
+    "timer_due": _timer_due,
+    "real_topic": _coded(m.REAL_TOPIC),
+    "inner_num": _inner_num,
+    **dict.fromkeys(schemas.RUNS, lambda block, rules: pa.nulls(len(block), pa.int32())),
     "body": _bodies,
 }

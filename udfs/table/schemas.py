@@ -15,6 +15,14 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
 BODY = "body"
 
+_ENDS = "1 first, 2 last, 3 alone; NULL: not known"
+RUNS = ("queue_run", "time_run")
+"""What a row is among those that a task read with it. The views ``queue_gaps`` and ``clock_steps`` look at the ends of
+runs only.
+"""
+FROM_PROPERTIES = ("delay_level", "timer_due", "real_topic", "inner_num")
+"""Columns that older rows lack, and whose values the map of properties has, too."""
+
 _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("cluster", pa.string(), "Cluster name, as given to load"),
     ("broker", pa.string(), "Broker name, as given to load"),
@@ -44,6 +52,12 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("magic_code", pa.int32(), "Record version: -626843481 (V1) or -626843477 (V2)"),
     ("dispatched", pa.bool_(), "Whether the message goes to a consume queue (not so: prepared and rolled back)"),
     ("salvaged", pa.bool_(), "Whether it was read past damage of the log, and may be wrong; NULL in older rows"),
+    ("delay_level", pa.int32(), "Property DELAY, a number; waiting and delivered messages have it; NULL in older rows"),
+    ("timer_due", TIMESTAMP, "When a timer of 5.x is to deliver it (property TIMER_OUT_MS); NULL in older rows"),
+    ("real_topic", pa.string(), "Property REAL_TOPIC: where a delayed or half message belongs; NULL in older rows"),
+    ("inner_num", pa.int32(), "Messages of an inner batch, which has so many numbers of its queue; NULL in older rows"),
+    ("queue_run", pa.int32(), "Place in a run of consecutive queue offsets: 0 inside, " + _ENDS),
+    ("time_run", pa.int32(), "Place in a run of store times that do not fall: 0 inside, " + _ENDS),
 )  # fmt: skip
 
 MESSAGES = pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in _COLUMNS])

@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support import messages_model
 from support.store_builder import LogBuilder, Message
 
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.dispatch import DispatchRules
-from udfs.table import ordered_rows
+from udfs.table import ordered_rows, schemas
 from udfs.table.ordered_rows import OrderedRows
 from udfs.table.proven_ranges import ProvenRange, proven_blocks
 from udfs.table.rows import RowRules, record_batch
@@ -153,3 +155,34 @@ def test_a_chunk_is_full_by_its_rows_or_its_bytes(tmp_path: Path, monkeypatch: p
             assert not rows.is_full
             patch.setattr(ordered_rows, name, most)
             assert rows.is_full
+
+
+def by_offset(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["commit_log_offset"]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_ends_of_runs(tmp_path: Path, seed: int) -> None:
+    """Over days; some messages go to no queue, some have many numbers of theirs, some no time."""
+    random = Random(seed)
+    log, number = LogBuilder(1 << 16), {queue: random.choice((0, 5)) for queue in "ABC"}
+    for _ in range(120):
+        topic = random.choice("ABC" if seed % 2 else "A")
+        batch = random.choice((0, 0, 0, 3))
+        given = {"INNER_NUM": str(batch), "INNER_BASE": str(number[topic])} if batch else {}
+        log.message(
+            topic=topic, queue_id=0, queue_offset=number[topic], properties=given,
+            sys_flag=4 if random.random() < 0.1 else 0,
+            store_timestamp=1 << 62 if random.random() < 0.05 else random.randint(0, seed) * DAY // 4,
+        )  # fmt: skip
+        number[topic] += (batch or 1) + random.choice((0, 0, 0, 0, 0, 0, 1, -2))
+    rules = RowRules(DispatchRules(()))
+    rows, plain = OrderedRows(rules), []
+    for block in blocks(log, tmp_path, rules, 700):
+        plain += record_batch(block, rules).to_pylist()
+        rows.add(block)
+    assert {row[name] for row in plain for name in schemas.RUNS} == {None}
+    messages_model.mark_runs(plain)
+    found = rows.chunk().to_pylist()
+    assert by_offset(found) == plain
+    assert [row["queue_run"] for row in by_offset(found)].count(1) > 2

@@ -9,14 +9,14 @@ CREATE OR REPLACE TEMPORARY VIEW clock_skew_by_host (
   median_ms, max_ms
 ) AS
 SELECT cluster, broker,
-       regexp_replace(born_host, r':\d+$', '') AS host,
+       left(born_host, length(born_host) - length(substring_index(born_host, ':', -1)) - 1) AS host,
        count(*),
        count_if(store_timestamp < born_timestamp),
        min(unix_millis(store_timestamp) - unix_millis(born_timestamp)),
        median(unix_millis(store_timestamp) - unix_millis(born_timestamp)),
        max(unix_millis(store_timestamp) - unix_millis(born_timestamp))
   FROM messages
- WHERE reconsume_times = 0 AND transaction_type = 'none' AND properties['DELAY'] IS NULL
-   AND properties['TRAN_MSG'] IS NULL AND properties['TIMER_OUT_MS'] IS NULL AND NOT startswith(topic, '%DLQ%')
+ WHERE reconsume_times = 0 AND transaction_type = 'none' AND delay_level IS NULL AND real_topic IS NULL
+   AND NOT startswith(topic, '%DLQ%')
    AND store_timestamp IS NOT NULL AND born_timestamp IS NOT NULL
  GROUP BY cluster, broker, host;

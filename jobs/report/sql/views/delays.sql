@@ -16,7 +16,6 @@ WITH asked AS (
   -- What waits, and what asks to forget one: that names its key, from 5.3 on after its topic and a plus sign.
   SELECT *,
          CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN queue_id + 1 END AS level,
-         properties['REAL_TOPIC'] AS real_topic,
          CASE topic WHEN 'SCHEDULE_TOPIC_XXXX' THEN tags_code
                     ELSE try_cast(properties['TIMER_OUT_MS'] AS BIGINT) END AS due_ms,
          -- As other times: NULL outside of years 1 to 9999.
@@ -52,8 +51,7 @@ delivered AS (
   SELECT *, row_number() OVER (PARTITION BY cluster, broker, topic, uniq_key, reconsume_times
                                ORDER BY commit_log_offset) AS turn
     FROM messages
-   WHERE (properties['DELAY'] IS NOT NULL OR properties['TIMER_OUT_MS'] IS NOT NULL)
-     AND properties['REAL_TOPIC'] = topic AND dispatched
+   WHERE (delay_level IS NOT NULL OR timer_due IS NOT NULL) AND real_topic = topic AND dispatched
 ),
 log_end AS (SELECT cluster, broker, max(store_timestamp) AS stored FROM messages GROUP BY cluster, broker)
 SELECT w.cluster, w.broker, w.level, w.real_topic, w.uniq_key, w.commit_log_offset, w.store_timestamp, w.due,

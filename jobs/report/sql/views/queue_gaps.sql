@@ -7,31 +7,30 @@ CREATE OR REPLACE TEMPORARY VIEW queue_gaps (
   missing COMMENT 'Messages between them; 0 unless it is a gap',
   previous_stored, stored, commit_log_offset
 ) AS
-WITH numbered AS (
-  -- An inner batch is one record with many numbers. A producer may send anything under these names, and a damaged head
-  -- any number: neither may end the query.
-  SELECT *,
-         try_cast(properties['INNER_BASE'] AS BIGINT) AS inner_base,
-         try_cast(properties['INNER_NUM'] AS INT) AS inner_num,
-         CASE WHEN inner_base IS NOT NULL AND inner_num IS NOT NULL THEN inner_base ELSE queue_offset END AS number,
-         try_add(number, CASE WHEN inner_base IS NOT NULL THEN coalesce(inner_num, 1) ELSE 1 END) AS next
+WITH ends AS (
+  -- The loader has seen that within a run every number follows the one before: only the ends are put in order. An inner
+  -- batch is one record with many numbers. A damaged head may hold any number, and must not end the query.
+  SELECT *, try_add(queue_offset, coalesce(inner_num, 1)) AS next
     FROM messages
-   WHERE dispatched
+   WHERE dispatched AND (queue_run > 0 OR queue_run IS NULL)
 ),
 followed AS (
   SELECT *,
          lag(next) OVER queue AS expected,
+         lag(queue_run) OVER queue AS previous_run,
          lag(store_timestamp) OVER queue AS previous_stored
-    FROM numbered
+    FROM ends
   WINDOW queue AS (PARTITION BY cluster, broker, topic, queue_id ORDER BY commit_log_offset)
 )
 SELECT cluster, broker, topic, queue_id,
-       CASE WHEN number > expected THEN 'gap' WHEN number = 0 THEN 'restart' ELSE 'repeat' END,
+       CASE WHEN queue_offset > expected THEN 'gap' WHEN queue_offset = 0 THEN 'restart' ELSE 'repeat' END,
        expected,
-       number,
-       CASE WHEN number > expected THEN coalesce(try_subtract(number, expected), 9223372036854775807) ELSE 0L END,
+       queue_offset,
+       CASE WHEN queue_offset > expected THEN coalesce(try_subtract(queue_offset, expected), 9223372036854775807)
+            ELSE 0L END,
        previous_stored,
        store_timestamp,
        commit_log_offset
   FROM followed
- WHERE number <> expected;
+  -- The first row of a run is compared with the last of the one before. Where that was deleted, nothing can be said.
+ WHERE queue_offset <> expected AND coalesce(queue_run, 1) <> 2 AND coalesce(previous_run, 2) <> 1;
