@@ -153,7 +153,6 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
                 job_name,
                 tuple(spark_options),
                 tuple(job_words),
-                delta=job_name == "report",
                 debug=debug,
             )
             launch.check(execution)

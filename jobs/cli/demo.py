@@ -25,7 +25,7 @@ from jobs.log.opening import open_store
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
-from jobs.report.plain_facts import measure_plain
+from jobs.report import views
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import messages_table
@@ -62,7 +62,9 @@ def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT
             Load(store, load_options, load_options.table, reporter, execution).run()
         table = messages_table.open_table(load_options.table)
         assert table is not None, "the table that was just made"
-        facts = measure_plain(table, "topic")
+        with session.spark_session(execution) as started:
+            spark = views.over_table(started, table, views.of_report("topic", checks=False, plots=False))
+            facts = table_facts.measure(spark, "topic", checks=False)
         compared = {
             CONSUME_QUEUE: compare_queue_files(root / "original", work / "rebuilt"),
             INDEX: compare_index_files(root / "original", work / "rebuilt"),

@@ -9,16 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import replace
 from typing import Any
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
-from jobs.report import page, plain_rows, views
+from jobs.report import page, views
 from jobs.report.facts import KEYS, Facts, Row, measure, to_text
-from jobs.report.plain_checks import check_plain
-from jobs.report.plain_facts import READ, measure_plain, plain_pictures
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
@@ -31,7 +28,7 @@ SHOWN = 20
 MOST_IN_JSON = 10_000
 FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for a formula at the start of a cell, in full width, too."""
-_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|DELTA_).*|Could not find any delta files.*")
+_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*")
 """What Spark and Delta say of a table whose log or files are damaged or gone."""
 
 
@@ -43,61 +40,36 @@ def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUG
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
-    facts = without_spark(options, reporter, execution) or with_spark(options, reporter, execution)
+    facts = measured(options, reporter, execution)
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 
-def without_spark(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts | None:
-    """Returns the facts of a plain table of ours, and writes the page if the options ask for it; None where Spark is
-    asked for, or has to look at what is there.
-    """
-    if session.asks_for_spark(execution):
-        return None
-    table = messages_table.open_to_read(locations.absolute(options.table))
-    if table is None or not table.has((*READ, *plain_rows.READ) if _with_checks(options) else READ):
-        return None
-    with messages_table.reading(table.path):
-        try:
-            checks = check_plain(table) if _with_checks(options) else {}
-        except plain_rows.AskSpark as reason:
-            reporter.say(f"by Spark: {reason}")
-            return None
-        facts = replace(measure_plain(table, options.by), checks=checks)
-        if options.html is not None:
-            _draw(options.html, reporter, facts, plain_pictures(table, facts), options.table, table.version)
-    return facts
-
-
-def _with_checks(options: ReportOptions) -> bool:
-    return options.checks or options.html is not None
-
-
-def with_spark(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts:
+def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts:
     """Returns the facts that Spark finds, and writes the page if the options ask for it; raises MissingInput for a
     table whose log or files cannot be read.
     """
-    checks = _with_checks(options)
+    checks = options.checks or options.html is not None
     path = locations.absolute(options.table)
+    table = messages_table.open_table(path)
+    if table is None:
+        raise MissingInput("there is no such table", path=path, advice="`load` makes one")
+    needed = views.of_report(options.by, checks=checks, plots=options.html is not None)
     try:
-        with session.spark_session(execution) as started:
-            needed = views.VIEWS if checks else ("storage_by_date", f"storage_by_{options.by}")
-            spark, version = views.over_table(started, path, needed)
+        with session.spark_session(execution, delta=views.needs_delta(table)) as started:
+            spark = views.over_table(started, table, needed)
             facts = measure(spark, options.by, checks=checks)
             if options.html is not None:
-                _draw(options.html, reporter, facts, page.read_pictures(spark), options.table, version)
+                reporter.say("drawing the page")
+                drawn = page.render(facts, page.read_pictures(spark), options.table, table.version)
+                outputs.replace_bytes(locations.absolute(options.html), drawn.encode())
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
             raise
         raise MissingInput(f"the table cannot be read: {said[0]}", path=path) from error
     return facts
-
-
-def _draw(file: str, reporter: Reporter, facts: Facts, pictures: page.Pictures, table: str, version: int) -> None:
-    reporter.say("drawing the page")
-    outputs.replace_bytes(locations.absolute(file), page.render(facts, pictures, table, version).encode())
 
 
 def facts_for_json(facts: Facts) -> Row:

@@ -18,10 +18,6 @@ _WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "quer
 """Jobs that run tasks in Python."""
 _WITH_ROWS = frozenset({"load", "demo"})
 """Jobs whose tasks make rows of the table."""
-_BUSY_JVM = frozenset({"report", ""})
-"""Jobs whose work is the JVM's, and sessions of no job. In all others it is Python's: a JVM that never leaves its fast
-compiler starts sooner and leaves the cores to it.
-"""
 
 
 @dataclass(frozen=True)
@@ -54,11 +50,6 @@ class Execution:
         return self.chosen.get("spark.master") or self.settings["spark.master"]
 
     @property
-    def asks_for_spark(self) -> bool:
-        """Whether the user said something of Spark, so that a job which could do without shall not."""
-        return bool(self.options or self.chosen)
-
-    @property
     def on_one_machine(self) -> bool:
         """Whether all tasks run on the driver's machine."""
         context = active_context()
@@ -77,9 +68,9 @@ class Execution:
         return self.job in _WITH_ROWS
 
     @property
-    def keeps_jvm_busy(self) -> bool:
-        """Whether the JVM does the work, for which its second compiler pays."""
-        return self.job in _BUSY_JVM
+    def is_short(self) -> bool:
+        """Whether a JVM that never leaves its fast compiler is done sooner: in jobs; a session of no job may last."""
+        return bool(self.job)
 
 
 STARTED_BY_SPARK = "PYSPARK_GATEWAY_PORT" in os.environ

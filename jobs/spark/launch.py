@@ -213,6 +213,9 @@ def _version_in(home: Path) -> str:
     return next((jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")), "")
 
 
+_JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+
+
 def jvm_flags(execution: Execution) -> list[str]:
     """Returns the options of the driver's JVM that must be there before any setting of Spark is read."""
     flags = [f"-Drocketmq.store.spark.log.level={'info' if execution.debug else 'off'}", "-XX:-UsePerfData"]
@@ -222,9 +225,12 @@ def jvm_flags(execution: Execution) -> list[str]:
     if archive.is_file():
         # Made by the set-up; a JVM that it does not fit goes on without it.
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    if not execution.keeps_jvm_busy:
+    if execution.is_short:
         # Without the second compiler Java reserves 48 MB for code, and compiles nothing more when they are full.
         flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+        said = *execution.options, *execution.chosen.values(), *map(os.environ.get, _JAVA_OPTIONS)
+        if not any(word and "GC" in word for word in said):  # Java starts with one collector only
+            flags.append("-XX:+UseParallelGC")
     return flags
 
 

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 OLDEST = 4
 """The first part of the version of Spark that jobs run on at least."""
-
-
-def asks_for_spark(execution: Execution) -> bool:
-    """Returns whether a job that could do without Spark shall use it: the user named it, or a program brought it."""
-    return execution.asks_for_spark or (active_context() is not None and (_shared is None or not _shared.is_ours))
 
 
 def started(context: type[SparkContext], **settings: Any) -> SparkContext:
@@ -69,10 +65,9 @@ class SparkOnDemand:
         self._context: SparkContext | None = None
         self._failed: BaseException | None = None
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether a JVM was started here."""
-        return self._begun is not None
+    def bring_delta(self) -> None:
+        """Lets the JVM have Delta's jars, if it has not begun."""
+        self._execution = replace(self._execution, delta=True)
 
     def begin(self) -> None:
         """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
@@ -200,9 +195,11 @@ def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
 
 
 @contextmanager
-def spark_session(execution: Execution) -> Iterator[SparkSession]:
-    """Yields a SparkSession."""
+def spark_session(execution: Execution, *, delta: bool = False) -> Iterator[SparkSession]:
+    """Yields a SparkSession, with ``delta`` one that reads Delta tables."""
     with spark_on_demand(execution) as spark:
+        if delta:
+            spark.bring_delta()
         yield spark.session
 
 

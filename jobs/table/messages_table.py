@@ -26,7 +26,6 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -37,7 +36,7 @@ from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, WriteFailed
 from storeformat.storage import files, locations, outputs
 from udfs.table import schemas
-from udfs.table.parquet_files import PARTITION, WrittenFile
+from udfs.table.parquet_files import NO_DATE, PARTITION, WrittenFile
 from udfs.table.table_files import TableFile, dataset_of
 
 TIME_ZONE = "rocketmq.timeZone"
@@ -168,17 +167,14 @@ class MessagesTable:
             fields = [own.field(one.name) if one.name in own.names else one for one in found.schema]
             return found.cast(pa.schema(fields)).combine_chunks()
 
-    def has(self, names: Sequence[str]) -> bool:
-        """Returns whether it has these columns with the types that ``load`` gives them."""
+    @property
+    def paths_name_partitions(self) -> bool:
+        """Whether every file is below the table's place, in directories that name its partition as ``load`` does."""
         return all(
-            name in self.schema.names and self.schema.field(name).type == schemas.MESSAGES_WITH_BODY.field(name).type
-            for name in names
+            file.name.split("/")[:-1]
+            == [f"{name}={NO_DATE if value is None else value}" for name, value in file.values.items()]
+            for file in self.files
         )
-
-    def rows(self) -> pads.FileSystemDataset:
-        """Returns all rows; of the columns that divide the table the files know by their ``partition_expression``."""
-        with reading(self.path):
-            return dataset_of(self.files, self.schema)
 
     @cached_property
     def files(self) -> list[TableFile]:
@@ -319,15 +315,6 @@ def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
             advice="load into a new --table, which may be read together with this one, or drop that of this one",
         )  # fmt: skip
     return table
-
-
-def open_to_read(path: str) -> MessagesTable | None:
-    """Returns the table at a path for one who reads its files, None where Delta's own reader has to, or without one."""
-    try:
-        table = MessagesTable(path)
-    except NoTable:
-        return None
-    return table if table.is_plain() else None
 
 
 def _is_free(path: str) -> bool:

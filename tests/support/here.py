@@ -27,5 +27,4 @@ def tasks_here() -> Iterator[None]:
         patch.setattr(session.SparkOnDemand, "begin", lambda *_: None)
         patch.setattr(session.SparkOnDemand, "_start", _active)
         patch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
-        patch.setattr(session, "asks_for_spark", lambda *_: False)
         yield

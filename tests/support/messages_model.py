@@ -44,10 +44,7 @@ def rows(
             "transaction_type": TRANSACTIONS[request.transaction_type],
             "dispatched": request.transaction_type in (0, 8),
             "salvaged": False,
-            "delay_level": whole(properties.get("DELAY"), 31),
-            "timer_due": None if (due := whole(properties.get("TIMER_OUT_MS"), 63)) is None else time(due),
-            "real_topic": properties.get("REAL_TOPIC"),
-            "inner_num": whole(properties.get("INNER_NUM"), 31) if "INNER_BASE" in properties else None,
+            **from_properties(properties),
             "queue_run": None,
             "time_run": None,
         }
@@ -102,6 +99,17 @@ def _fixed_fields(record: memoryview) -> dict[str, Any]:
     row["body_size"] = max(take("i"), 0)
     row["body"] = bytes(record[position : position + row["body_size"]])
     return row
+
+
+def from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The columns that are made of single properties."""
+    due = whole(properties.get("TIMER_OUT_MS"), 63)
+    return {
+        "delay_level": whole(properties.get("DELAY"), 31),
+        "timer_due": None if due is None else time(due),
+        "real_topic": properties.get("REAL_TOPIC"),
+        "inner_num": whole(properties.get("INNER_NUM"), 31) if "INNER_BASE" in properties else None,
+    }
 
 
 def whole(text: str | None, bits: int) -> int | None:

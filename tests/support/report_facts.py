@@ -6,11 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import pytest
-
 from jobs.report import page
 from jobs.report.facts import CHECKS, Facts
-from jobs.spark import session
 
 BEGIN = datetime(2024, 5, 30, 7, 0, tzinfo=timezone.utc)
 TAGS = ["<b>bold</b>", None, "_hidden", "标签😀", 'a"quote', "$x^2$"]
@@ -55,9 +52,3 @@ def pictures() -> page.Pictures:
 
 
 ABOUT = ("/data/messages", 7)
-
-
-def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the report do without Spark, and not with it."""
-    monkeypatch.setattr(session, "asks_for_spark", lambda *_: False)
-    monkeypatch.setattr(session, "spark_session", None)

@@ -234,7 +234,8 @@ def clock_steps(rows: list[Row]) -> Counts:
 def clock_skew_by_host(rows: list[Row]) -> Counts:
     def first_attempt(row: Row) -> bool:
         late = row["reconsume_times"] != 0 or row["transaction_type"] != "none" or row["topic"].startswith("%DLQ%")
-        return not late and not {"DELAY", "TIMER_OUT_MS", "TRAN_MSG"} & set(row["properties"])
+        columns = messages_model.from_properties(row["properties"])
+        return not late and columns["delay_level"] is None and columns["real_topic"] is None
 
     for group, mine in grouped(filter(first_attempt, rows), lambda row: (*broker_of(row), host(row))).items():
         took = [ms(row["store_timestamp"], row["born_timestamp"]) for row in mine]

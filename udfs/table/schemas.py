@@ -99,7 +99,8 @@ def to_spark(schema: pa.Schema) -> spark.StructType:
 
 
 def _comment(field: pa.Field) -> dict[str, str]:
-    return {"comment": field.metadata[b"comment"].decode()} if field.metadata else {}
+    comment = (field.metadata or {}).get(b"comment")
+    return {} if comment is None else {"comment": comment.decode()}
 
 
 def spark_type(kind: pa.DataType) -> spark.DataType:

@@ -255,7 +255,7 @@ class TestRunning:
             (["inspect", "--store", "S", "--limit", "1"], False, {"job": "inspect"}),
             (["--master", "local[2]", "inspect", "--store", "S", "--debug"], True,
              {"job": "inspect", "options": ("--master", "local[2]"), "debug": True}),
-            (["report", "--table", "T"], False, {"job": "report", "delta": True}),
+            (["report", "--table", "T"], False, {"job": "report"}),
             (["load", *LEAST["load"]], False, {"job": "load"}),
             (["query", "--store", "S", "key", "--topic", "T", "--key", "k"], False, {"job": "query"}),
             (["query", "--store", "S", "key", "--topic", "T", "--key", "k", "--scan"], True, {"job": "query"}),

@@ -215,7 +215,7 @@ def test_rates_are_those_of_the_whole_time_or_of_the_hour_or_day_itself(by: str,
 
 def test_the_text_of_a_report_is_that_of_its_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     found = facts()
-    monkeypatch.setattr(report, "without_spark", lambda *_: found)
+    monkeypatch.setattr(report, "measured", lambda *_: found)
     made = report.run(ReportOptions(table="messages"), Reporter(quiet=True))
     assert made.to_text().startswith(to_text(found, report.SHOWN).splitlines()[0])
     assert (made["table"], made["messages"]) == ("messages", 21)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,12 @@ from pyspark.sql import SparkSession
 from support import golden, messages_model, random_messages
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
-from support.report_facts import BEGIN, TAGS, facts, group, without_spark
+from support.report_facts import BEGIN, TAGS, facts, group
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
-from jobs.report import page, plain_facts, plain_rows, report
+from jobs.report import page, report
 from jobs.report.facts import CHECKS, KEYS
-from jobs.spark import session
-from jobs.spark.execution import BROUGHT
-from jobs.table import messages_table
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 
@@ -82,15 +78,9 @@ def key_of(row: dict[str, Any], by: str) -> tuple[Any, ...]:
 
 @pytest.mark.spark
 @pytest.mark.golden
-@pytest.mark.parametrize(
-    ("by", "here"), [*((by, True) for by in KEYS), *((by, False) for by in ("queue", "hour", "host"))]
-)
-def test_groups_are_those_of_a_slow_count(
-    by: str, here: bool, table: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("by", ["queue", "hour", "host"])
+def test_groups_are_those_of_a_slow_count(by: str, table: tuple[str, list[dict[str, Any]]]) -> None:
     path, rows = table
-    if here:
-        without_spark(monkeypatch)
     found = report.run(ReportOptions(table=path, by=by), Reporter(quiet=True))  # type: ignore[arg-type]
     messages, sizes = Counter(key_of(row, by) for row in rows), Counter[Any]()
     for row in rows:
@@ -110,9 +100,7 @@ def test_groups_are_those_of_a_slow_count(
 
 @pytest.mark.spark
 @pytest.mark.golden
-def test_all_outputs_at_once(
-    table: tuple[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
     path, rows = table
     html, listed = tmp_path / "report.html", tmp_path / "report.csv"
     html.write_text("that of the night before")
@@ -125,10 +113,6 @@ def test_all_outputs_at_once(
     assert html.read_text(encoding="utf-8").endswith("</html>\n")
     assert len(listed.read_text(encoding="utf-8").splitlines()) == 1 + len({row["store_date"] for row in rows})
     assert "delayed messages" in found.to_text()
-    by_spark = html.read_bytes()
-    without_spark(monkeypatch)
-    assert json.loads(report.run(options, Reporter(quiet=True)).to_json()) | {"seconds": 0} == as_json | {"seconds": 0}
-    assert html.read_bytes() == by_spark
 
 
 def three_messages(path: Path) -> list[dict[str, Any]]:
@@ -145,9 +129,9 @@ def three_messages(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_all_outputs_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.spark
+def test_what_the_outputs_say(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_messages(tmp_path / "t")
-    without_spark(monkeypatch)
     drawn: list[Any] = []
     monkeypatch.setattr(page, "render", lambda *given: drawn.append(given) or "<é>")
     said = io.StringIO()
@@ -180,48 +164,30 @@ def test_all_outputs_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "--csv and --json" not in found.to_text()
 
 
-def test_a_terminal_shows_the_largest_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.spark
+def test_a_terminal_shows_the_largest_groups(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     three_messages(tmp_path / "t")
-    without_spark(monkeypatch)
     monkeypatch.setattr(report, "SHOWN", 1)
     monkeypatch.setattr(report, "MOST_IN_JSON", 1)
     found = report.run(ReportOptions(table=str(tmp_path / "t")), Reporter(quiet=True))
     assert found.to_text().splitlines()[-1] == "... and 1 more (--csv and --json have the largest of them)"
     assert ([group["topic"] for group in found["groups"]], found["groups_in_all"]) == (["t"], 2)
     assert "checks" not in found
-    assert set(
-        report.run(ReportOptions(table=str(tmp_path / "t"), checks=True), Reporter(quiet=True))["checks"]
-    ) == set(CHECKS)
 
 
-def test_what_spark_has_to_tell_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    three_messages(tmp_path / "t")
-    options = ReportOptions(table=str(tmp_path / "t"), checks=True)
-    assert report.without_spark(replace(options, table=str(tmp_path / "none")), Reporter(quiet=True), BROUGHT) is None
-    without_spark(monkeypatch)
-    monkeypatch.setattr(plain_rows, "MOST_ROWS", 2)
-    said = io.StringIO()
-    assert report.without_spark(options, Reporter(stream=said), BROUGHT) is None
-    assert said.getvalue() == "by Spark: there are more than 2 rows\n"
-    monkeypatch.setattr(session, "asks_for_spark", lambda *_: True)
-    assert report.without_spark(options, Reporter(quiet=True), BROUGHT) is None
-
-
-def test_a_table_that_lacks_columns_is_sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums need fewer than checks."""
-    three_messages(tmp_path / "t")
-    without_spark(monkeypatch)
-    asked: list[set[str]] = []
-    has = messages_table.MessagesTable.has
-
-    def recorded(table: messages_table.MessagesTable, names: Any) -> bool:
-        asked.append(set(names))
-        return has(table, names)
-
-    monkeypatch.setattr(messages_table.MessagesTable, "has", recorded)
-    for checks in (False, True):
-        report.without_spark(ReportOptions(table=str(tmp_path / "t"), checks=checks), Reporter(quiet=True), BROUGHT)
-    assert (asked[0], asked[1]) == (set(plain_facts.READ), {*plain_facts.READ, *plain_rows.READ})
+@pytest.mark.spark
+@pytest.mark.parametrize("days", [(None, date(2024, 5, 1)), (None, None), ()])
+def test_messages_without_a_day_and_a_table_without_messages(
+    days: tuple[date | None, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [{**random_messages.messages(1, 1)[0], "size": 100, "store_date": day} for day in days]
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.Table.from_pylist(rows, schema=schemas.MESSAGES), partition_by=["store_date"])
+    found = report.run(ReportOptions(table=path, by="date"), Reporter(quiet=True))
+    groups = [(group["store_date"], group["bytes"]) for group in found["groups"]]
+    assert groups == ([(day, 100) for day in days] if len(set(days)) == len(days) else [(None, 200)])
 
 
 def test_files_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

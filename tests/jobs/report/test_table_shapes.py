@@ -1,4 +1,4 @@
-"""Whatever shape a Delta table with our columns has, a report of it has the same figures."""
+"""Whatever shape a Delta table with our columns has, its rows are the same."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from support import random_messages
-from support.report_facts import without_spark
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import report, views
-from jobs.report.facts import KEYS, measure
-from jobs.report.plain_checks import check_plain
-from jobs.report.plain_facts import measure_plain, plain_pictures
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from udfs.table import schemas
@@ -43,23 +39,30 @@ def write(path: str, **how: Any) -> None:
         deltalake.write_deltalake(path, part, mode="append", **how)
 
 
-def figures(path: str) -> dict[str, Any]:
-    """Returns all that a report without Spark finds in a table."""
-    table = messages_table.open_to_read(path)
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["cluster"], row["broker"], row["commit_log_offset"]
+
+
+def rows_in(spark: SparkSession, path: str, *, by_delta: bool) -> list[dict[str, Any]]:
+    """Returns what the view ``messages`` gives of a table, in an order of its own."""
+    table = messages_table.open_table(path)
     assert table is not None
-    found = {by: (facts.brokers, facts.groups) for by in KEYS for facts in [measure_plain(table, by)]}
-    return {**found, "checks": check_plain(table), "pictures": plain_pictures(table, measure_plain(table, "topic"))}
+    assert views.needs_delta(table) == by_delta
+    found = views.over_table(spark, table, ()).table("messages")
+    found = found.select(*(name for name in schemas.MESSAGES_WITH_BODY.names if name in found.columns))
+    return sorted(found.toArrow().to_pylist(), key=place)
 
 
 @pytest.fixture(scope="module")
-def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """A table as ``load`` makes it, and its figures."""
+def usual(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
+    """A table as ``load`` makes it, and its rows."""
     path = str(tmp_path_factory.mktemp("shapes") / "my table, 50%")
     write(path, partition_by=["store_date"])
-    found = figures(path)
-    assert all(found["checks"].values())
-    assert sum(group["messages"] for group in found["topic"][1]) == COUNT
-    assert STRANGE in [group["topic"] for group in found["topic"][1]]
+    found = rows_in(spark, path, by_delta=False)
+    written = sorted(messages().to_pylist(), key=place)
+    taken = dict.fromkeys(schemas.FROM_PROPERTIES)
+    assert [row | taken for row in found] == [row | taken for row in written]
+    assert STRANGE in [row["topic"] for row in found]
     return path, found
 
 
@@ -68,13 +71,17 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]
     [[], ["broker", "store_date"], ["topic"], ["topic", "queue_id"], ["cluster"], ["store_timestamp"]],
     ids=str,
 )
-def test_columns_that_divide_a_table(columns: list[str], tmp_path: Path, usual: tuple[str, dict[str, Any]]) -> None:
+def test_columns_that_divide_a_table(
+    columns: list[str], spark: SparkSession, tmp_path: Path, usual: tuple[str, list[dict[str, Any]]]
+) -> None:
     path = str(tmp_path / "50% of it")
     write(path, partition_by=columns)
-    assert figures(path) == usual[1]
+    assert rows_in(spark, path, by_delta=bool({"topic", "store_timestamp"} & {*columns})) == usual[1]
 
 
-def test_a_checkpoint_and_a_column_of_ones_own(tmp_path: Path, usual: tuple[str, dict[str, Any]]) -> None:
+def test_a_checkpoint_and_a_column_of_ones_own(
+    spark: SparkSession, tmp_path: Path, usual: tuple[str, list[dict[str, Any]]]
+) -> None:
     path = str(tmp_path / "t")
     rows = messages()
     deltalake.write_deltalake(path, rows.slice(0, 150), partition_by=["topic"])
@@ -82,10 +89,12 @@ def test_a_checkpoint_and_a_column_of_ones_own(tmp_path: Path, usual: tuple[str,
     more = rows.slice(150).append_column("team", pa.array(["a"] * (COUNT - 150)))
     deltalake.write_deltalake(path, more, mode="append", schema_mode="merge", partition_by=["topic"])
     deltalake.DeltaTable(path).alter.add_constraint({"positive": "size > 0"})
-    assert figures(path) == usual[1]
+    assert rows_in(spark, path, by_delta=True) == usual[1]
 
 
-def test_a_clone_names_files_of_another_place(tmp_path: Path, usual: tuple[str, dict[str, Any]]) -> None:
+def test_a_clone_names_files_of_another_place(
+    spark: SparkSession, tmp_path: Path, usual: tuple[str, list[dict[str, Any]]]
+) -> None:
     """As SHALLOW CLONE has them."""
     log = tmp_path / "clone" / "_delta_log"
     log.mkdir(parents=True)
@@ -97,26 +106,27 @@ def test_a_clone_names_files_of_another_place(tmp_path: Path, usual: tuple[str, 
                 action["add"]["path"] = f"file:{quote(usual[0])}/{action['add']['path']}"
             lines.append(json.dumps(action))
         (log / f"{version:020d}.json").write_text("\n".join(lines), encoding="utf-8")
-    assert figures(str(log.parent)) == usual[1]
+    assert rows_in(spark, str(log.parent), by_delta=True) == usual[1]
 
 
-def test_features_of_writers_do_not_keep_readers_out(tmp_path: Path, usual: tuple[str, dict[str, Any]]) -> None:
+def test_features_of_writers_do_not_keep_readers_out(
+    spark: SparkSession, tmp_path: Path, usual: tuple[str, list[dict[str, Any]]]
+) -> None:
     path = str(tmp_path / "t")
     write(path, partition_by=["store_date"])
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
     Path(path, "_delta_log", f"{2:020d}.json").write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
-    assert messages_table.open_to_read(path) is not None
-    assert figures(path) == usual[1]
+    assert rows_in(spark, path, by_delta=False) == usual[1]
 
 
 def test_a_log_that_lacks_a_version_is_not_read_as_if_it_were_whole(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write(path)
     Path(path, "_delta_log", f"{0:020d}.json").unlink()
-    assert messages_table.open_to_read(path) is None
+    with pytest.raises(MissingInput, match="the table cannot be read: "):
+        messages_table.open_table(path)
 
 
-# --------------------------------------------------------------------------------------------------------- with Spark
 COLUMNS = ", ".join(
     f"{field.name} {field.dataType.simpleString()}" for field in schemas.to_spark(schemas.MESSAGES_WITH_BODY)
 )
@@ -161,30 +171,24 @@ def clustered(spark: SparkSession, path: str, source: str) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("make", "plain"),
-    [(constraint, True), (generated, True), (cloned, True), (clustered, True), (mapped, False), (deleted, False)],
+    ("make", "by_delta"),
+    [(constraint, False), (generated, False), (cloned, True), (clustered, False), (mapped, True), (deleted, True)],
 )
 def test_what_delta_makes_of_a_table(
-    make: Callable[[SparkSession, str, str], None], plain: bool, spark: SparkSession, tmp_path: Path,
-    usual: tuple[str, dict[str, Any]],
+    make: Callable[[SparkSession, str, str], None], by_delta: bool, spark: SparkSession, tmp_path: Path,
+    usual: tuple[str, list[dict[str, Any]]],
 ) -> None:  # fmt: skip
     path = str(tmp_path / "t")
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "UTC")
     make(other, path, f"delta.`{usual[0]}`")
-    assert (messages_table.open_to_read(path) is not None) == plain
-    if plain:
-        assert figures(path) == usual[1]
-    read, _ = views.over_table(spark, path, ("storage_by_date", "storage_by_queue"))
-    found = measure(read, "queue", checks=False)
-    assert (found.brokers, found.groups) == usual[1]["queue"]
+    found = rows_in(spark, path, by_delta=by_delta)
+    assert found == [{name: value for name, value in row.items() if name in found[0]} for row in usual[1]]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("damage", ["log", "file"])
-def test_a_table_that_is_damaged_is_one_line(
-    damage: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_damaged_is_one_line(damage: str, spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(str(path))
     if damage == "log":
@@ -194,7 +198,3 @@ def test_a_table_that_is_damaged_is_one_line(
     with pytest.raises(MissingInput, match="the table cannot be read: ") as error:
         report.run(ReportOptions(table=str(path)), Reporter(quiet=True))
     assert "\n" not in str(error.value)
-    if damage == "file":
-        without_spark(monkeypatch)
-        with pytest.raises(MissingInput, match="the table cannot be read: "):
-            report.run(ReportOptions(table=str(path)), Reporter(quiet=True))

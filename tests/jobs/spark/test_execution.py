@@ -11,23 +11,21 @@ from jobs.spark.execution import Execution
 
 
 @pytest.mark.parametrize(
-    ("options", "asks", "one_machine"),
+    ("options", "one_machine"),
     [
-        ((), False, True),
-        (("-v",), True, True),
-        (("--master", "local[2]"), True, True),
-        (("--master", "local-cluster[1,1,1024]"), True, True),
-        (("--master", "spark://h:1"), True, False),
+        ((), True),
+        (("--master", "local-cluster[1,1,1024]"), True),
+        (("--master", "spark://h:1"), False),
     ],
 )
 def test_what_the_options_of_spark_say(
-    options: tuple[str, ...], asks: bool, one_machine: bool, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...], one_machine: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MASTER", raising=False)
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.setattr(executions, "active_context", lambda: None)
     execution = Execution("load", options=options)
-    assert (execution.asks_for_spark, execution.on_one_machine) == (asks, one_machine)
+    assert execution.on_one_machine == one_machine
     monkeypatch.setattr("jobs.spark.execution.STARTED_BY_SPARK", True)
     assert not execution.on_one_machine, "a driver on a cluster"
 
@@ -47,14 +45,14 @@ def test_what_the_user_chose_is_no_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "python", "rows", "java"),
+    ("job", "python", "rows", "short"),
     [
-        ("load", True, True, False),
-        ("verify", True, False, False),
+        ("load", True, True, True),
+        ("verify", True, False, True),
         ("report", False, False, True),
-        ("", False, False, True),
+        ("", False, False, False),
     ],
 )
-def test_what_a_job_keeps_busy(job: str, python: bool, rows: bool, java: bool) -> None:
+def test_what_a_job_keeps_busy(job: str, python: bool, rows: bool, short: bool) -> None:
     execution = Execution(job)
-    assert (execution.runs_python, execution.makes_rows, execution.keeps_jvm_busy) == (python, rows, java)
+    assert (execution.runs_python, execution.makes_rows, execution.is_short) == (python, rows, short)

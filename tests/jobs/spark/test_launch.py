@@ -41,11 +41,19 @@ class TestLaunch:
         isolation.remove_private_directories()
         return list(planned.arguments)
 
-    @pytest.mark.parametrize(("job", "fast"), [("load", True), ("demo", True), ("report", False), ("", False)])
-    def test_only_jobs_of_python_keep_javas_fast_compiler_and_room_for_its_code(self, job: str, fast: bool) -> None:
+    @pytest.mark.parametrize(("job", "fast"), [("load", True), ("report", True), ("", False)])
+    def test_jobs_keep_javas_fast_compiler_and_room_for_its_code(self, job: str, fast: bool) -> None:
         flags = launch.jvm_flags(Execution(job))
         assert ("-XX:TieredStopAtLevel=1" in flags) == fast
         assert ("-XX:ReservedCodeCacheSize=240m" in flags) == fast
+        assert ("-XX:+UseParallelGC" in flags) == fast
+
+    def test_a_collector_of_the_users_is_the_only_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        own = ("--conf", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
+        for options in (("--driver-java-options", "-XX:+UseZGC"), own):
+            assert "-XX:+UseParallelGC" not in launch.jvm_flags(Execution("load", options))
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC")
+        assert "-XX:+UseParallelGC" not in launch.jvm_flags(Execution("load"))
 
     def test_defaults_come_from_conf_and_stand_below_the_users_options(self) -> None:
         words = self.submitted("--conf", "spark.ui.enabled=true", "--driver-memory", "8g")
@@ -154,14 +162,14 @@ class TestLaunch:
         monkeypatch.setattr(launch, "CONF", tmp_path)
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
         level, perf = "-Drocketmq.store.spark.log.level=", "-XX:-UsePerfData"
-        assert launch.jvm_flags(Execution("report")) == [f"{level}off", perf]
+        assert launch.jvm_flags(Execution("")) == [f"{level}off", perf]
         assert launch.jvm_flags(Execution(debug=True)) == [f"{level}info", perf]
         (tmp_path / "log4j2.properties").touch()
         (tmp_path / "spark.jsa").touch()
         assert launch.jvm_flags(Execution("load")) == [
             f"{level}off", perf, f'"-Dlog4j2.configurationFile=file://{tmp_path}/log4j2.properties"',
             f'"-XX:SharedArchiveFile={tmp_path}/spark.jsa"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off",
-            "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m",
+            "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseParallelGC",
         ]  # fmt: skip
 
     def test_a_pyspark_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:

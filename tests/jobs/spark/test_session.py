@@ -7,14 +7,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
+from jobs.spark.execution import Execution
 from jobs.spark.spark_errors import SparkError
 from storeformat.errors import DependencyMissing, MissingInput
 
@@ -43,22 +42,6 @@ def test_a_spark_that_is_too_old_is_named() -> None:
         session.require_version("3.5.1")
 
 
-def test_a_context_that_a_program_brought_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by jobs that could do without."""
-    for pyspark, brought in (
-        (None, False),
-        (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=None)), False),
-        (SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context="one")), True),
-    ):
-        monkeypatch.setitem(sys.modules, "pyspark", pyspark)
-        assert session.asks_for_spark(BROUGHT) == brought
-    assert session.asks_for_spark(Execution(options=("-v",)))
-    with session.shared_spark(BROUGHT) as shared:
-        assert session.asks_for_spark(BROUGHT)
-        monkeypatch.setattr(shared, "_begun", "a JVM of ours")
-        assert not session.asks_for_spark(BROUGHT), "that of a broker beside this one"
-
-
 class TestSharedSpark:
     @pytest.fixture
     def said(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -72,6 +55,16 @@ class TestSharedSpark:
 
         monkeypatch.setattr(session.SparkOnDemand, "_start", start)
         return done
+
+    def test_delta_comes_with_the_jvm_if_the_job_needs_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun: list[bool] = []
+        monkeypatch.setattr(
+            session.SparkOnDemand, "session", property(lambda spark: begun.append(spark._execution.delta))
+        )
+        for delta in (False, True):
+            with session.shared_spark(Execution("report")), session.spark_session(Execution("report"), delta=delta):
+                pass
+        assert begun == [False, True]
 
     def test_threads_share_one_that_ends_with_the_block(self, said: list[str]) -> None:
         def work() -> None:

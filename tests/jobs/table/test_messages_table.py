@@ -25,6 +25,7 @@ from jobs.table.messages_table import IDENTITY, MessagesTable, _is_free, create_
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from udfs.table import schemas
 from udfs.table.parquet_files import WrittenFile
+from udfs.table.table_files import dataset_of
 
 
 @pytest.fixture
@@ -244,8 +245,7 @@ def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
     load(found, 20, seen=BrokerState(20, 0))
     table = MessagesTable(found)
     assert [row["commit_log_offset"] for row in table.last_rows("c", "b", 1000, 9)] == [20, 10, 0]
-    dates = table.rows().to_table(columns=["store_date"])["store_date"].to_pylist()
-    assert dates == [date(2023, 11, 14)] * 3
+    assert table.answer("SELECT store_date FROM mine", "c", "b")["store_date"].to_pylist() == [date(2023, 11, 14)] * 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
@@ -354,7 +354,7 @@ def test_files_with_times_of_96_bits_are_read_to_the_end_of_time(path: str) -> N
     MessagesTable(path).append([replace(file, size=whole.stat().st_size)], rows_to(10), None, ())
     table = MessagesTable(path)
     assert [row["store_timestamp"] for row in table.last_rows("c", "b", 10, 1)] == [late]
-    assert table.rows().to_table(columns=["store_timestamp"])["store_timestamp"].to_pylist() == [late]
+    assert dataset_of(table.files, table.schema).to_table()["store_timestamp"].to_pylist() == [late]
 
 
 @pytest.mark.parametrize(

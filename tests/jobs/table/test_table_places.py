@@ -17,11 +17,7 @@ from support.loading import load_here
 from support.object_store import Bucket, serving
 from support.store_builder import LogBuilder
 
-from jobs.contract.options import ReportOptions
-from jobs.contract.reporter import Reporter
-from jobs.report import report
 from jobs.report.facts import CHECKS
-from jobs.spark import session
 from jobs.table.table_places import place_of
 from storeformat.errors import Refused
 
@@ -103,16 +99,6 @@ def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
     assert [one["rows"] for one in (first, second, third)] == [300, 200, 0]
     assert (second["from_offset"], third["skipped"]) == (first["to_offset"], True)
     assert rows(table) == [("b", placed.offset) for placed in log.records]
-
-
-def test_a_report_needs_no_jvm(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "asks_for_spark", lambda *_: False)
-    load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t"))
-    page = tmp_path / "page.html"
-    facts = report.run(ReportOptions(table=bucket.uri("t"), checks=True, html=str(page)), Reporter(quiet=True))
-    assert (facts["messages"], facts["groups_in_all"]) == (300, 3)
-    assert set(facts["checks"]) == set(CHECKS)
-    assert "300" in page.read_text(encoding="utf-8")
 
 
 def test_a_log_that_was_rewritten_is_refused(bucket: Bucket, tmp_path: Path) -> None:
