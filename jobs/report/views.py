@@ -64,6 +64,7 @@ VIEWS = (
     "delays",
     "delay_accuracy",
     "queue_gaps",
+    "messages_gaps",
     "clock_steps",
     "clock_skew_by_host",
 )

@@ -7,6 +7,7 @@ another, of loads of        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TO
 some topics
 another, of loads past      ``rocketmq-store-spark/CLUSTER/BROKER/salvaged/EPOCH`` -> where the first damage was
 damage
+another                     ``rocketmq-store-spark/CLUSTER/BROKER/tail/EPOCH`` -> CRC-32 of what is before that offset
 files that were added       with the smallest and largest values that Delta skips files by
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
@@ -43,6 +44,7 @@ from storeformat.storage import files, locations
 from udfs.table import schemas
 
 APPLICATION = "rocketmq-store-spark"
+_SALVAGED, _TAIL = "salvaged", "tail"
 _MOST_PARTS = 10_000
 """More than a checkpoint has: each takes up to a million files."""
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(?:parquet|json)")
@@ -53,7 +55,7 @@ class BrokerState:
     """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
 
     ``recorded`` says that the table's transactions tell so; else its rows do. From ``salvaged_from`` on rows were read
-    past damage of the log.
+    past damage of the log. ``tail`` tells the log from others, by the bytes before ``end``.
     """
 
     end: int
@@ -61,6 +63,7 @@ class BrokerState:
     topics: tuple[str, ...] = ()
     recorded: bool = True
     salvaged_from: int | None = None
+    tail: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class BrokerRows:
     epoch: int
     metadata: Mapping[str, Any]
     salvaged_from: int | None = None
+    tail: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,8 @@ def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -
     if not ends:
         return None
     epoch_now = max(ends)
-    salvaged = transactions.get(_salvaged_name(prefix, epoch_now))
-    return BrokerState(ends[epoch_now], epoch_now, topics.get(epoch_now, ()), salvaged_from=salvaged)
+    salvaged, tail = (transactions.get(f"{prefix}{what}/{epoch_now}") for what in (_SALVAGED, _TAIL))
+    return BrokerState(ends[epoch_now], epoch_now, topics.get(epoch_now, ()), salvaged_from=salvaged, tail=tail)
 
 
 def obstacle(metadata: Mapping[str, Any]) -> str | None:
@@ -131,22 +135,18 @@ def obstacle(metadata: Mapping[str, Any]) -> str | None:
     return None
 
 
-def transaction_names(what: BrokerRows, topics: Sequence[str]) -> list[str]:
-    """Returns under which names a load records its end: the broker's, and that of its topics where it has some."""
-    name = f"{application_prefix(what.cluster, what.broker)}{what.epoch}"
-    return [name, f"{name}/{','.join(quote(topic, safe='') for topic in topics)}"] if topics else [name]
-
-
-def salvage_recorded(transactions: Mapping[str, int], what: BrokerRows) -> dict[str, int]:
-    """Returns the transaction that says from where on rows were read past damage, none where none were."""
-    if what.salvaged_from is None:
-        return {}
-    name = _salvaged_name(application_prefix(what.cluster, what.broker), what.epoch)
-    return {name: min(what.salvaged_from, transactions.get(name, what.salvaged_from))}
-
-
-def _salvaged_name(prefix: str, epoch: int) -> str:
-    return f"{prefix}salvaged/{epoch}"
+def recorded_by(what: BrokerRows, topics: Sequence[str], transactions: Mapping[str, int]) -> dict[str, int]:
+    """Returns the transactions of a load; ``transactions`` are those before it."""
+    prefix = application_prefix(what.cluster, what.broker)
+    found = {f"{prefix}{what.epoch}": what.done}
+    if topics:
+        found[f"{prefix}{what.epoch}/{','.join(quote(topic, safe='') for topic in topics)}"] = what.done
+    if what.tail is not None:
+        found[f"{prefix}{_TAIL}/{what.epoch}"] = what.tail
+    if what.salvaged_from is not None:
+        name = f"{prefix}{_SALVAGED}/{what.epoch}"
+        found[name] = min(what.salvaged_from, transactions.get(name, what.salvaged_from))
+    return found
 
 
 def _watched(what: BrokerRows, seen: BrokerState | None) -> tuple[str, str]:

@@ -1,7 +1,10 @@
-"""Does the log go on from the rows of a table? Compares the newest rows with the records at their offsets."""
+"""Does the log go on from what was read of it? Compares the newest rows with the records at their offsets, and what is
+before the offset that was reached.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -13,11 +16,24 @@ from jobs.table import messages_table
 from jobs.table.load_window import Row, Window
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
-from storeformat.log.segments import Segment
+from storeformat.log.segments import Segment, segment_at
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files
 from udfs.table.proven_ranges import proven_blocks, proven_ranges
 from udfs.table.rows import RowRules, record_batch
+
+_TAIL = 4096
+
+
+def tail_of(segments: Sequence[Segment], end: int) -> int | None:
+    """Returns the CRC-32 of the bytes before an offset in its segment, which tells logs apart; None where no file has
+    them.
+    """
+    segment = segment_at(segments, end - 1)
+    if segment is None:
+        return None
+    length = min(_TAIL, end - segment.base)
+    return zlib.crc32(files.read_range(segment.path, end - segment.base - length, length))
 
 
 def newest_row_in_log(store: OpenedStore, rows: Sequence[Row], reading: LogReading) -> Row | None:

@@ -32,7 +32,7 @@ from jobs.spark.runner import LocalRunner, Runner
 from jobs.table import commits, messages_table
 from jobs.table.commits import commits_back_from, restored_before
 from jobs.table.consumer_offsets import add_snapshot
-from jobs.table.continuation import begins_inside_a_record, newest_row_in_log
+from jobs.table.continuation import begins_inside_a_record, newest_row_in_log, tail_of
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
@@ -201,6 +201,7 @@ class Load:
             what = commits.BrokerRows(
                 options.cluster, options.broker, begin, state.end, window.epoch,
                 self._metadata(window, state.end, ()) | {"differing_rows": found.count},
+                tail=tail_of(self._store.segments, state.end),
             )  # fmt: skip
             self._commits_after = table.version
             parts = table.files_with(what.cluster, what.broker, offsets=np.sort(found.gone))
@@ -271,7 +272,8 @@ class Load:
         agreeing: int | None
         if table is None:
             return
-        if last is None or newest_row_in_log(self._store, [last], reading):
+        is_another = window.tail is not None and tail_of(self._store.segments, window.rows_from) != window.tail
+        if not is_another and (last is None or newest_row_in_log(self._store, [last], reading)):
             agreeing = min(reading.end, window.rows_from)
             if agreeing == window.rows_from and not begins_inside_a_record(self._store, window, reading):
                 return
@@ -356,6 +358,7 @@ class Load:
             epoch=window.epoch,
             metadata=self._metadata(window, reading.end, reading.damaged),
             salvaged_from=first_doubt(read.rules.doubt, window.rows_from),
+            tail=tail_of(self._store.segments, reading.end),
         )
         size = reading.end - window.rows_from
         with session.runner_for(self._execution, self._reporter, "load", size) as runner:

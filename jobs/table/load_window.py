@@ -25,6 +25,7 @@ class Window:
 
     The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
     newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are gone.
+    ``tail`` is the CRC-32 of what was before them (``continuation.tail_of``), None where nothing says so.
     """
 
     scan_from: int
@@ -33,6 +34,7 @@ class Window:
     last: Row | None = None
     gap: tuple[int, int] | None = None
     repair: bool = False
+    tail: int | None = None
 
 
 def plan_window(
@@ -70,7 +72,8 @@ def plan_window(
     known = begin if last is None else last["commit_log_offset"]
     # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
     base = (segment_at(segments, known) or segments[-1]).base
-    return Window(base, begin, epoch, last, repair=repair)
+    same = begin > log_begin and not repair and state.salvaged_from is None
+    return Window(base, begin, epoch, last, repair=repair, tail=state.tail if same else None)
 
 
 def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:

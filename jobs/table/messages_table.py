@@ -251,7 +251,6 @@ class MessagesTable:
         rows = sum(file.rows for file in written)
         size = sum(file.size for file in written)
         metrics = {"numFiles": str(len(written)), "numOutputBytes": str(size), "numOutputRows": str(rows)}
-        names = commits.transaction_names(what, topics)
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(file.path, file.size, {PARTITION: file.store_date}, now, True, file.statistics)
@@ -259,7 +258,7 @@ class MessagesTable:
         ]
         actions += removed
         for attempt in range(1 if removed else _ATTEMPTS):
-            recorded = dict.fromkeys(names, what.done) | commits.salvage_recorded(table.transactions, what)
+            recorded = commits.recorded_by(what, topics, table.transactions)
             properties = CommitProperties(
                 custom_metadata={"userMetadata": json.dumps(what.metadata), "operationMetrics": metrics},
                 max_commit_retries=0,

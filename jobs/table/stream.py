@@ -1,12 +1,14 @@
 """``spark.readStream.format("rocketmq-commitlog")``: a commit log that grows, as a stream of rows of ``messages``.
 
-An offset of the stream is an offset of the log, ``{"offset": 4096}``: the rows of a batch are those of the records that
-lie between two of them. So a query that starts again from its checkpoint reads the very bytes again that it had planned
-to, and gives each record once where its sink does. Each batch looks at the store again: segments that were begun since
-belong to it, and those that retention deleted are no longer needed, or missed by name.
+An offset of the stream is an offset of the log, ``{"offset": 4096, "tail": 305419896}``, with the CRC of what is before
+it: the rows of a batch are those of the records between two of them. So a query that starts again from its checkpoint
+reads the very bytes again that it had planned to, and gives each record once where its sink does. Each batch looks at
+the store again: segments that were begun since belong to it, and those that retention deleted are no longer needed, or
+missed by name.
 
 What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet, and a
-store may be restored or salvaged: a stream ends with an error when the log's records no longer lead to where it is.
+store may be restored, salvaged or wiped: a stream ends with an error when the log's records no longer lead to where it
+is, or other bytes are before it.
 """
 
 from __future__ import annotations
@@ -17,12 +19,18 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 
 from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import LocalRunner
+from jobs.table.continuation import tail_of
 from storeformat.errors import Refused
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
@@ -32,11 +40,9 @@ from storeformat.storage import files
 from udfs.table.datasource import LogPartition, LogReader
 from udfs.table.proven_ranges import proven_ranges
 
-OFFSET = "offset"
+OFFSET, TAIL = "offset", "tail"
 SPLIT_SIZE = 128 << 20
 """Bytes scanned at a time where the query is planned, in one process."""
-_TAIL = 128
-"""Bytes before the offset reached that are compared at the next batch: another log has others there."""
 
 Offset = dict[str, int]
 
@@ -46,7 +52,7 @@ def proven_partitions(reading: LogReading, begin: int) -> tuple[LogPartition, ..
     return tuple(LogPartition(item.split, item.records) for item in proven_ranges(reading.scans, begin))
 
 
-class LogStreamReader(DataSourceStreamReader):
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches where the query runs; what travels to the executors is the reader of partitions alone.
 
     ``most_bytes`` bounds a batch (None: all there is).
@@ -57,7 +63,7 @@ class LogStreamReader(DataSourceStreamReader):
         self._reader = reader
         self._most_bytes = most_bytes
         self._planned: tuple[int, LogReading] | None = None
-        self._tail: tuple[int, bytes] | None = None
+        self._target: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return replace, (self._reader,)
@@ -73,6 +79,12 @@ class LogStreamReader(DataSourceStreamReader):
         """Returns how much a batch takes if its trigger does not ask for all."""
         return ReadAllAvailable() if self._most_bytes is None else ReadMaxBytes(self._most_bytes)
 
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Lets the query end where the log's records end now."""
+        store = open_store(self._options, needs_index_sizes=False)
+        reading = self._read(store, store.segments[-1].base, store.segments[-1].end)
+        self._target = store.segments[-1].base if reading is None else reading.end
+
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Returns the offset after the last whole record that the next batch is to hold. Raises Refused for a log that
         ends before ``start``, or is another one than was read.
@@ -80,15 +92,16 @@ class LogStreamReader(DataSourceStreamReader):
         begin = start[OFFSET]
         store = open_store(self._options, needs_index_sizes=False)
         log_end = store.segments[-1].end
-        self._require_leading_to(store, begin)
+        self._require_leading_to(store, start)
+        log_end = log_end if self._target is None else self._target
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else log_end - begin
         while True:
-            reading = self._read(store, begin, begin + most)
-            if reading is None:
+            reading = self._read(store, begin, min(begin + most, log_end))
+            if reading is not None and reading.end > begin:
+                tail = tail_of(store.segments, reading.end)
+                return {OFFSET: reading.end} if tail is None else {OFFSET: reading.end, TAIL: tail}
+            if reading is None or begin + most >= log_end:
                 return start
-            if reading.end > begin or begin + most >= log_end:
-                self._tail = _tail(store, reading.end)
-                return {OFFSET: max(reading.end, begin)}
             most *= 2  # not one record fits
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -110,26 +123,24 @@ class LogStreamReader(DataSourceStreamReader):
         """Yields the rows of a partition."""
         return self._reader.read(partition)
 
-    def _require_leading_to(self, store: OpenedStore, begin: int) -> None:
-        """Raises Refused unless the log's records lead to an offset that the stream has reached.
-
-        The sizes are followed once, after a start; then the bytes before the offset must stay what they are.
+    def _require_leading_to(self, store: OpenedStore, start: Offset) -> None:
+        """Raises Refused unless the log has before an offset of the stream what it had when that was reached, or, of an
+        older version's offset, unless the sizes of its records lead there.
         """
+        begin = start[OFFSET]
         end = store.segments[-1].end if store.committed is None else min(store.committed, store.segments[-1].end)
         if end < begin:
             raise _another_log(store.root, end, begin)
         segment = segment_at(store.segments, begin - 1)
         if segment is None or any(one.base == begin for one in store.segments):  # nothing of it is there, or was read
             return
-        tail = _tail(store, begin)
-        if tail == self._tail:
+        if start.get(TAIL) == tail_of(store.segments, begin):
             return
         rules = DecodeRules(as_broker=store.as_broker, properties=(), check_crc=False)
         with files.RangeReader(segment.path) as reader:
             reached = chain_from(BlockWindow(reader, segment), segment.base, rules, stop=begin).finish().position
-        if reached != begin or (self._tail is not None and self._tail[0] == begin):
+        if reached != begin or TAIL in start:
             raise _another_log(store.root, reached, begin)
-        self._tail = tail
 
     def _read(self, store: OpenedStore, begin: int, until: int) -> LogReading | None:
         """Returns the reading of [begin, until), None if the log has nothing there."""
@@ -148,15 +159,6 @@ class LogStreamReader(DataSourceStreamReader):
         reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
         self._planned = begin, reading
         return reading
-
-
-def _tail(store: OpenedStore, end: int) -> tuple[int, bytes] | None:
-    """Returns an offset with the bytes before it, None where no file has them."""
-    segment = segment_at(store.segments, end - 1)
-    if segment is None:
-        return None
-    length = min(_TAIL, end - segment.base)
-    return end, files.read_range(segment.path, end - segment.base - length, length)
 
 
 def _another_log(path: str, found: int, expected: int) -> Refused:

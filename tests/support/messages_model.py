@@ -46,7 +46,7 @@ def rows(
             "salvaged": False,
             **from_properties(properties),
             "queue_run": None,
-            "time_run": None,
+            "log_run": None,
         }
 
 
@@ -54,13 +54,18 @@ def mark_runs(rows: list[dict[str, Any]]) -> None:
     """Says of the rows of one broker, which are a part of its log, where runs begin and end."""
     queues: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
-        row |= {"queue_run": 0, "time_run": 0}
+        row |= {"queue_run": 0, "log_run": 0}
         if row["dispatched"]:
             queues.setdefault((row["topic"], row["queue_id"]), []).append(row)
     for queue in queues.values():
         _mark("queue_run", queue, lambda one, two: two["queue_offset"] == one["queue_offset"] + (one["inner_num"] or 1))
-    timed = [row for row in rows if row["store_timestamp"] is not None]
-    _mark("time_run", timed, lambda one, two: two["store_timestamp"] >= one["store_timestamp"])
+    _mark("log_run", rows, _goes_on)
+
+
+def _goes_on(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    was, became = one["store_timestamp"], two["store_timestamp"]
+    rises = was is not None and became is not None and became >= was
+    return bool(rises and two["commit_log_offset"] == one["commit_log_offset"] + one["size"])
 
 
 def _mark(name: str, rows: list[dict[str, Any]], follows: Callable[[dict[str, Any], dict[str, Any]], bool]) -> None:

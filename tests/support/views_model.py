@@ -222,6 +222,14 @@ def queue_gaps(rows: list[Row]) -> Counts:
             expected, before = number + count, row["store_timestamp"]
 
 
+def messages_gaps(rows: list[Row]) -> Counts:
+    for group, mine in grouped(rows, broker_of).items():
+        for one, other in pairwise(sorted(mine, key=lambda row: row["commit_log_offset"])):
+            end, begin = one["commit_log_offset"] + one["size"], other["commit_log_offset"]
+            if begin - end >= other["size"] + 8:
+                yield (*group, end, begin, begin - end, one["store_timestamp"], other["store_timestamp"])
+
+
 def clock_steps(rows: list[Row]) -> Counts:
     for mine in grouped(rows, broker_of).values():
         in_order = sorted(mine, key=lambda row: row["commit_log_offset"])
@@ -261,6 +269,7 @@ SLOW_COUNTS: dict[str, Callable[[list[Row]], Counts]] = {
     "delays": delays,
     "delay_accuracy": delay_accuracy,
     "queue_gaps": queue_gaps,
+    "messages_gaps": messages_gaps,
     "clock_steps": clock_steps,
     "clock_skew_by_host": clock_skew_by_host,
 }

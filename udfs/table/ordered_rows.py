@@ -89,7 +89,7 @@ class OrderedRows:
         rules = replace(self.rules, columns=tuple(name for name in self.rules.columns if name not in made))
         rows = pa.Table.from_batches([record_batch(block, rules)])
         if set(schemas.RUNS) <= set(rules.columns):
-            runs = np.stack([queue_runs(logged, groups, by_queue, rows["inner_num"], order), time_runs(logged)])
+            runs = np.stack([queue_runs(logged, groups, by_queue, rows["inner_num"], order), log_runs(logged)])
             made |= dict(zip(schemas.RUNS, map(pa.array, runs if order is None else runs[:, order]), strict=True))
         columns = [made.get(name) or rows[name] for name in self.rules.columns]
         return pa.Table.from_arrays(columns, schema=self.rules.schema)
@@ -132,13 +132,12 @@ def queue_runs(
     return found
 
 
-def time_runs(heads: Heads) -> Int32s:
-    """Returns the column ``time_run`` of records in log order; those whose time is NULL are in no run."""
-    times = heads.store_timestamp
-    rows = np.flatnonzero((times >= FIRST_MILLISECOND) & (times < LAST_MILLISECOND))
-    found = np.zeros(len(times), np.int32)
-    found[rows] = _ends(times[rows[1:]] >= times[rows[:-1]])
-    return found
+def log_runs(heads: Heads) -> Int32s:
+    """Returns the column ``log_run`` of records in log order; a run goes over no record whose time is NULL."""
+    times, offsets = heads.store_timestamp, heads.physical_offset
+    timed = (times >= FIRST_MILLISECOND) & (times < LAST_MILLISECOND)
+    rises = timed[1:] & timed[:-1] & (times[1:] >= times[:-1])
+    return _ends(rises & (offsets[1:] == offsets[:-1] + heads.total_size[:-1]))
 
 
 def _ends(follows: Bools) -> Int32s:

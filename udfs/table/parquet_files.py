@@ -21,15 +21,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storeformat.errors import TotalsDisagree
@@ -49,6 +51,11 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 _STATISTICS_LENGTH = 32
 _ABOVE_ALL = "\U0010ffff"
 _MOST_OPEN = 50
+_TEXTS = ("cluster", "broker", "topic", "tags", "uniq_key")
+_LONGEST = 4096
+"""Bytes of a text up to which Parquet's writer gives the extremes of a column."""
+Extremes = Mapping[tuple[int, str], Mapping[str, Any]]
+"""``min`` and ``max`` of a column, by number of the row group and name."""
 _EPOCH = date(1970, 1, 1)
 _PLAIN = (
     "commit_log_offset", "queue_offset", "uniq_key", "offset_msg_id", "body_crc", "body", "properties.key_value.value",
@@ -167,6 +174,8 @@ class _Part:
         self._stream = streams.enter_context(files.new_stream(self._whole_path))
         self._metadata: list[pq.FileMetaData] = []
         self._delayed = False
+        self._groups = 0
+        self._extremes: dict[tuple[int, str], Mapping[str, Any]] = {}
         self._writer = pq.ParquetWriter(
             self._stream,
             schema,
@@ -186,9 +195,11 @@ class _Part:
 
     def write(self, rows: pa.Table) -> None:
         """Appends a row group."""
-        topics = rows.column("topic").unify_dictionaries()
-        named = topics.chunk(0).dictionary if pa.types.is_dictionary(topics.type) else topics.unique()
-        self._delayed |= SCHEDULE_TOPIC in named.to_pylist()
+        self._delayed |= SCHEDULE_TOPIC in distinct_texts(rows["topic"]).unique().to_pylist()
+        for name in _TEXTS:
+            if (pc.max(pc.binary_length(distinct_texts(rows[name]))).as_py() or 0) > _LONGEST:
+                self._extremes[self._groups, name] = pc.min_max(rows[name].cast(pa.string())).as_py()
+        self._groups += 1
         with files.writing(self._whole_path):
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -199,8 +210,14 @@ class _Part:
             size = self._stream.tell()
             self._stream.close()
         (metadata,) = self._metadata
-        found = json.dumps(file_statistics(metadata, statistics), ensure_ascii=False)  # arrow-rs joins no surrogates
+        told = file_statistics(metadata, statistics, self._extremes)
+        found = json.dumps(told, ensure_ascii=False)  # arrow-rs joins no surrogates
         return WrittenFile(self._path, self._date, metadata.num_rows, size, found, self._delayed)
+
+
+def distinct_texts(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Returns the texts of a column, of a dictionary each once."""
+    return column.unify_dictionaries().chunk(0).dictionary if pa.types.is_dictionary(column.type) else column
 
 
 def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
@@ -228,11 +245,12 @@ def _leaves(schema: pa.Schema) -> list[str]:
     return names
 
 
-def file_statistics(metadata: pq.FileMetaData, columns: tuple[str, ...]) -> dict[str, Any]:
-    """Returns what Delta's log says of a file, as Delta's own writer would, from what its footer says.
-
-    A column gets no extremes where one of its row groups has none (all values are NULL, or very long): such a file is
-    never skipped.
+def file_statistics(
+    metadata: pq.FileMetaData, columns: tuple[str, ...], extremes: Extremes = MappingProxyType({})
+) -> dict[str, Any]:
+    """Returns what Delta's log says of a file, as Delta's own writer would, from what its footer says; ``extremes`` of
+    those row groups of whose columns it says none, because a text is too long. A file without is passed over by
+    delta-rs' filters.
     """
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
@@ -246,14 +264,15 @@ def file_statistics(metadata: pq.FileMetaData, columns: tuple[str, ...]) -> dict
         if any(item is None or not item.has_null_count for item in found):
             continue
         nulls[name] = sum(item.null_count for item in found)
-        ranges = [
-            item
-            for item, group in zip(found, groups, strict=True)
-            if item.has_min_max or item.null_count < group.num_rows
+        ranges: list[Mapping[str, Any] | None] = [
+            {"min": item.min, "max": item.max} if item.has_min_max else extremes.get((number, name))
+            for number, (item, group) in enumerate(zip(found, groups, strict=True))
+            if item.null_count < group.num_rows
         ]
-        if ranges and all(item.has_min_max for item in ranges):
-            smallest[name] = _smallest(min(item.min for item in ranges))
-            largest[name] = _largest(max(item.max for item in ranges))
+        told = [item for item in ranges if item is not None]
+        if told and len(told) == len(ranges):
+            smallest[name] = _smallest(min(item["min"] for item in told))
+            largest[name] = _largest(max(item["max"] for item in told))
     return {"numRecords": metadata.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
 
 

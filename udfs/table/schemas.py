@@ -16,7 +16,7 @@ PROPERTIES = pa.map_(pa.string(), pa.string())
 BODY = "body"
 
 _ENDS = "1 first, 2 last, 3 alone; NULL: not known"
-RUNS = ("queue_run", "time_run")
+RUNS = ("queue_run", "log_run")
 """What a row is among those that a task read with it. The views ``queue_gaps`` and ``clock_steps`` look at the ends of
 runs only.
 """
@@ -57,7 +57,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("real_topic", pa.string(), "Property REAL_TOPIC: where a delayed or half message belongs; NULL in older rows"),
     ("inner_num", pa.int32(), "Messages of an inner batch, which has so many numbers of its queue; NULL in older rows"),
     ("queue_run", pa.int32(), "Place in a run of consecutive queue offsets: 0 inside, " + _ENDS),
-    ("time_run", pa.int32(), "Place in a run of store times that do not fall: 0 inside, " + _ENDS),
+    ("log_run", pa.int32(), "Place in a run of the log without gaps, whose times do not fall: 0 inside, " + _ENDS),
 )  # fmt: skip
 
 MESSAGES = pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in _COLUMNS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from jobs.table.commits import (
     Overtaken,
     commits_back_from,
     obstacle,
+    recorded_by,
     recorded_state,
     refuse_overtaken,
     restored_before,
-    transaction_names,
     understanding,
 )
 from storeformat.errors import MissingInput
@@ -55,11 +56,11 @@ def test_a_broker_that_comes_after_others() -> None:
 
 def test_the_names_under_which_an_end_is_recorded() -> None:
     what = BrokerRows("a/b", "it's", 3, 9, 4, {})
-    assert transaction_names(what, ()) == ["rocketmq-store-spark/a%2Fb/it%27s/4"]
-    assert transaction_names(what, ("%RETRY%g/h", "a,b:3")) == [
-        "rocketmq-store-spark/a%2Fb/it%27s/4",
-        "rocketmq-store-spark/a%2Fb/it%27s/4/%25RETRY%25g%2Fh,a%2Cb%3A3",
-    ]
+    prefix = "rocketmq-store-spark/a%2Fb/it%27s"
+    assert recorded_by(what, (), {}) == {f"{prefix}/4": 9}
+    found = recorded_by(replace(what, tail=77), ("%RETRY%g/h", "a,b:3"), {})
+    assert found == {f"{prefix}/4": 9, f"{prefix}/4/%25RETRY%25g%2Fh,a%2Cb%3A3": 9, f"{prefix}/tail/4": 77}
+    assert recorded_state(found, "a/b", "it's") == BrokerState(9, 4, ("%RETRY%g/h", "a,b:3"), tail=77)
 
 
 def test_names_with_slashes_and_quotes() -> None:

@@ -178,6 +178,22 @@ def test_a_log_that_is_another_one_from_some_record_on(
     assert offsets(table) == [record.offset for record in log.records]
 
 
+@pytest.mark.parametrize("rows", ["deleted", "of some topics"])
+def test_a_log_that_was_wiped_and_has_grown_as_long(log: LogBuilder, tmp_path: Path, table: Path, rows: str) -> None:
+    """No row is left to compare, or none that lies where the log differs: what is before the end differs."""
+    root = log.write(tmp_path / "s")
+    topics = {"topics": (TopicFilter("T0"),)} if rows == "of some topics" else {}
+    load_here(root, table, until_offset=log.records[50].offset, **topics)
+    if rows == "deleted":
+        deltalake.DeltaTable(str(table)).delete()
+    other = LogBuilder(4096)
+    for number in range(60):
+        other.message(topic=f"T{number % 2}", queue_id=0, body=(b"x" if number % 2 == 0 else b"y") * 100)
+    assert other.end_offset == log.end_offset
+    assert ANOTHER in error_of(lambda: load_here(other.write(tmp_path / "other"), table, **topics))[1]
+    assert load_here(root, table, **topics)["rows"] == (5 if topics else 10)
+
+
 def test_a_table_that_was_restored(log: LogBuilder, tmp_path: Path, table: Path) -> None:
     root, until = log.write(tmp_path / "s"), log.records[20].offset
     load_here(root, table, until_offset=until)

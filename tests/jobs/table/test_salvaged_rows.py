@@ -12,7 +12,7 @@ import pytest
 from support.loading import load_here
 from support.store_builder import LogBuilder
 
-from jobs.table.commits import BrokerRows, BrokerState, recorded_state, salvage_recorded
+from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state
 from jobs.table.salvaged_rows import _differing, first_doubt
 from storeformat.errors import MissingInput, Refused, UsageError
 from udfs.table import schemas
@@ -131,7 +131,7 @@ def test_a_row_that_is_wrong_is_replaced(log: LogBuilder, tmp_path: Path) -> Non
     assert load_here(root, table)["status"] == "ok", "it costs a reading of the log, and is asked for"
     assert load_here(root, table, repair_damaged=True)["differing_rows"] == 1
     assert values(rows(table)) == values(rows(sound))
-    runs = {row["commit_log_offset"]: (row["queue_run"], row["time_run"]) for row in rows(table)}
+    runs = {row["commit_log_offset"]: (row["queue_run"], row["log_run"]) for row in rows(table)}
     first = {record.offset for record in log.records if record.offset < SEGMENT}
     assert {offset for offset, run in runs.items() if run == (None, None)} == first, "nothing is known of a file's rows"
 
@@ -166,9 +166,9 @@ def test_what_cannot_be_repaired(log: LogBuilder, tmp_path: Path) -> None:
 def test_where_a_salvage_is_recorded() -> None:
     what = BrokerRows("c", "b", 0, 900, 2, {}, salvaged_from=300)
     name = "rocketmq-store-spark/c/b/salvaged/2"
-    assert salvage_recorded({}, what) == {name: 300}
-    assert salvage_recorded({name: 100}, what) == {name: 100}
-    assert salvage_recorded({name: 100}, BrokerRows("c", "b", 0, 900, 2, {})) == {}
+    assert recorded_by(what, (), {})[name] == 300
+    assert recorded_by(what, (), {name: 100})[name] == 100
+    assert name not in recorded_by(BrokerRows("c", "b", 0, 900, 2, {}), (), {name: 100})
     recorded = {"rocketmq-store-spark/c/b/2": 900, name: 100, "rocketmq-store-spark/c/b/salvaged/1": 5}
     assert recorded_state(recorded, "c", "b") == BrokerState(900, 2, salvaged_from=100)
 

@@ -107,6 +107,21 @@ def test_statistics_over_row_groups(tmp_path: Path) -> None:
     assert found["nullCount"] == {"some": 3, "none": 6, "long": 0, "top": 0}
     assert found["minValues"] == {"some": 1, "top": "\U0010ffff" * 32}
     assert found["maxValues"] == {"some": 9, "top": "\U0010ffff" * 40}
+    extremes = {(1, "long"): {"min": "b", "max": "c" * 5000}}
+    told = file_statistics(pq.read_metadata(tmp_path / "file"), ("long",), extremes)
+    assert (told["minValues"], told["maxValues"]) == ({"long": "a"}, {"long": "f"})
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_long_value_hides_no_file(encoded: bool, tmp_path: Path) -> None:
+    _, wanted = a_log(tmp_path, 1, 2, tags="b" * 5000, uniq_key="u" * 5000)
+    (file,) = written(tmp_path / "t", wanted, encoded=encoded)
+    statistics = json.loads(file.statistics)
+    for name, letter in (("tags", "b"), ("uniq_key", "u")):
+        assert (statistics["minValues"][name], statistics["maxValues"][name]) == (
+            letter * 32,
+            letter * 32 + "\U0010ffff",
+        )
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -169,7 +169,7 @@ def test_columns_and_their_order() -> None:
         "cluster, broker, store_date, commit_log_offset, size, topic, queue_id, queue_offset, tags, tags_code, keys, "
         "uniq_key, offset_msg_id, flag, sys_flag, transaction_type, reconsume_times, prepared_transaction_offset, "
         "born_timestamp, born_host, store_timestamp, store_host, body_crc, body_size, properties, magic_code, "
-        "dispatched, salvaged, delay_level, timer_due, real_topic, inner_num, queue_run, time_run"
+        "dispatched, salvaged, delay_level, timer_due, real_topic, inner_num, queue_run, log_run"
     )
     spark = schemas.to_spark(schemas.MESSAGES_WITH_BODY)
     assert spark.names == [*schemas.MESSAGES.names, "body"]

@@ -1,5 +1,5 @@
 -- When did the broker's clock go backwards? In a log written by one clock store times never fall.
--- The loader has seen that within a run no time falls: only the ends of runs are put in order.
+-- The loader has seen that within a run of the log no time falls: only the ends of runs are put in order.
 CREATE OR REPLACE TEMPORARY VIEW clock_steps (
   cluster, broker,
   commit_log_offset COMMENT 'Of the first record after the step',
@@ -10,7 +10,7 @@ WITH followed AS (
   SELECT cluster, broker, commit_log_offset, store_timestamp,
          lag(store_timestamp) OVER (PARTITION BY cluster, broker ORDER BY commit_log_offset) AS previous
     FROM messages
-   WHERE store_timestamp IS NOT NULL AND (time_run > 0 OR time_run IS NULL)
+   WHERE store_timestamp IS NOT NULL AND (log_run > 0 OR log_run IS NULL)
 )
 SELECT cluster, broker, commit_log_offset, previous, store_timestamp, unix_millis(previous) - unix_millis(store_timestamp)
   FROM followed
