@@ -344,6 +344,10 @@ class ReportOptions(JobOptions):
 
     table: Table
     by: Annotated[Grouping, Given(get_args(Grouping)), "what to group by (default: topic)"] = "topic"
+    broker: Annotated[str | None, Given(read.name, "B"), "only this broker"] = None
+    topics: Topics = ()
+    begin: Annotated[int | None, TIME, "stored at or after this time: milliseconds, or ISO 8601 with its zone"] = None
+    end: Annotated[int | None, TIME, "stored at or before this time"] = None
     checks: Annotated[bool, "also check retries, duplicates, transactions, delays, gaps and clocks"] = False
     html: Annotated[str | None, FILE, "write one self-contained page with plots and all checks"] = None
     csv: Annotated[str | None, FILE, "write the 100,000 largest groups as CSV"] = None

@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
@@ -22,6 +24,11 @@ from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from storeformat.storage import locations, outputs
+from udfs.table import schemas
+from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
 
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
@@ -60,6 +67,7 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
     try:
         with session.spark_session(execution, delta=views.needs_delta(table)) as started:
             spark = views.over_table(started, table, needed)
+            narrow(spark, options)
             facts = measure(spark, options.by, checks=checks)
             if options.html is not None:
                 reporter.say("drawing the page")
@@ -70,6 +78,29 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
             raise
         raise MissingInput(f"the table cannot be read: {said[0]}", path=path) from error
     return facts
+
+
+def narrow(spark: SparkSession, options: ReportOptions) -> None:
+    """Leaves in the view ``messages`` what a report is about. Where rows between are left out nobody knows the ends of
+    runs.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
+
+    def moment(milliseconds: int) -> Column:
+        return f.timestamp_millis(f.lit(min(max(milliseconds, FIRST_MILLISECOND), LAST_MILLISECOND)))
+
+    rows, unknown = spark.table("messages"), set[str]()
+    if options.broker is not None:
+        rows = rows.where(f.col("broker") == options.broker)
+    if options.topics:
+        named = [f.col("topic") == one.topic for one in options.topics]
+        queues = [f.lit(True) if one.queue_id is None else f.col("queue_id") == one.queue_id for one in options.topics]
+        rows, unknown = rows.where(reduce(or_, map(and_, named, queues))), {"log_run"}
+    if options.begin is not None:
+        rows, unknown = rows.where(f.col("store_timestamp") >= moment(options.begin)), {*schemas.RUNS}
+    if options.end is not None:
+        rows, unknown = rows.where(f.col("store_timestamp") <= moment(options.end)), {*schemas.RUNS}
+    rows.withColumns(dict.fromkeys(unknown, f.lit(None).cast("int"))).createOrReplaceTempView("messages")
 
 
 def facts_for_json(facts: Facts) -> Row:

@@ -19,7 +19,7 @@ from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
 from support.report_facts import BEGIN, TAGS, facts, group
 
-from jobs.contract.options import ReportOptions
+from jobs.contract.options import ReportOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
 from jobs.report.facts import CHECKS, KEYS
@@ -188,6 +188,31 @@ def test_messages_without_a_day_and_a_table_without_messages(
     found = report.run(ReportOptions(table=path, by="date"), Reporter(quiet=True))
     groups = [(group["store_date"], group["bytes"]) for group in found["groups"]]
     assert groups == ([(day, 100) for day in days] if len(set(days)) == len(days) else [(None, 200)])
+
+
+@pytest.mark.spark
+@pytest.mark.golden
+def test_a_report_of_a_part(table: tuple[str, list[dict[str, Any]]]) -> None:
+    path, rows = table
+    broker = rows[0]["broker"]
+    times = sorted(row["store_timestamp"] for row in rows if row["broker"] == broker)
+    begin, end = times[len(times) // 4], times[-len(times) // 4]
+    topic, queue = rows[0]["topic"], rows[0]["queue_id"]
+    other = next(row["topic"] for row in rows if row["topic"] != topic and row["broker"] == broker)
+    options = ReportOptions(
+        table=path, by="queue", broker=broker, topics=(TopicFilter(topic, queue), TopicFilter(other)),
+        begin=int(begin.timestamp() * 1000), end=int(end.timestamp() * 1000), checks=True,
+    )  # fmt: skip
+    found = report.run(options, Reporter(quiet=True))
+    wanted = Counter(
+        (row["topic"], row["queue_id"]) for row in rows
+        if row["broker"] == broker and begin <= row["store_timestamp"] <= end
+        and (row["topic"] == other or (row["topic"], row["queue_id"]) == (topic, queue))
+    )  # fmt: skip
+    assert {(group["topic"], group["queue_id"]): group["messages"] for group in found["groups"]} == wanted
+    assert len(wanted) > 1
+    everything = ReportOptions(table=path, begin=-(10**18), end=10**18)
+    assert report.run(everything, Reporter(quiet=True))["messages"] == len(rows)
 
 
 def test_files_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,20 @@ def test_what_the_table_says_of_itself(bench: Bench) -> None:
     assert statistics["maxValues"]["commit_log_offset"] == bench.expected[-1]
 
 
+def test_a_plan_shows_which_files_are_skipped(bench: Bench) -> None:
+    for count in (40, 60):
+        bench.messages(count)
+        bench.load()
+    rows = bench.spark.read.format("delta").load(bench.table)
+    assert len(rows.inputFiles()) == 2
+    newest = rows.where(f"commit_log_offset >= {bench.expected[-1]}")
+    assert len(newest.inputFiles()) == 1
+    plan = newest._jdf.queryExecution().explainString(
+        bench.spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]
+    )
+    assert "GreaterThanOrEqual(commit_log_offset" in plan
+
+
 def test_several_brokers_share_a_table(bench: Bench) -> None:
     bench.messages(40)
     bench.load(broker="it's/a")
