@@ -206,14 +206,19 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
 
 def moment(value: Any) -> str:
     """Returns a time as ``2024-05-30 07:15:02``, in UTC."""
-    return "?" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+    return "?" if value is None else str(value)[:19]
 
 
 def key_text(value: Any) -> str:
     """Returns a group's key for a person; of a tag nothing that a terminal would obey."""
     if value is None:
         return "(none)"
-    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else printable(str(value))
+    return str(value)[:16] if hasattr(value, "hour") else printable(str(value))
+
+
+def span_text(seconds: float) -> str:
+    """Returns how long messages were stored, as people say it: of more than two days, in days."""
+    return duration_text(seconds) if seconds < 172_800 else f"{seconds / 86_400:,.1f} days"
 
 
 def number_text(value: float, digits: int) -> str:
@@ -232,7 +237,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
         return "The table is empty."
     head = (
         f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
-        f"{moment(facts.last_stored)} ({duration_text(facts.span)}); {facts.names_of_brokers(5)}"
+        f"{moment(facts.last_stored)} ({span_text(facts.span)}); {facts.names_of_brokers(5)}"
     )
     rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "rate")]
     rows += [

@@ -10,15 +10,14 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.report import size_text
-from jobs.contract.reporter import duration_text
+from jobs.contract.report import printable, size_text
 from jobs.report import plots
-from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, rate_text, sentences
+from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 
@@ -32,6 +31,7 @@ MOST_NAMED = _MOST_SERIES + 1
 """The largest topics, which have a name over time: one more than are drawn, so that the others are known to be more."""
 _STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 _MOST_STEPS = 400
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,14 @@ def read_pictures(spark: SparkSession) -> Pictures:
     span = ends["last"] - ends["first"] if ends["last"] else timedelta()
     step = step_of(span)
     seconds = int(step.total_seconds())
+    begin = int(ends["first"].timestamp()) if ends["first"] else 0
+    begin -= begin % min(seconds, 86400)  # not of all steps: one may have begun before year 1
     by_time = spark.sql(
         f"""
         WITH largest AS (
           SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {MOST_NAMED}
         )
-        SELECT timestamp_seconds(unix_seconds(minute) - pmod(unix_seconds(minute), {seconds})) AS at,
+        SELECT timestamp_seconds(unix_seconds(minute) - (unix_seconds(minute) - {begin}) % {seconds}) AS at,
                largest.topic, sum(bytes) AS bytes
           FROM throughput LEFT JOIN largest USING (topic) WHERE minute IS NOT NULL GROUP BY ALL ORDER BY at, topic"""
     )
@@ -83,7 +85,7 @@ def read_pictures(spark: SparkSession) -> Pictures:
 
 def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
     """Returns the page of one version of a table."""
-    title = f"What fills {locations.name_of(table)}"
+    title = f"What fills {_isolated(printable(locations.name_of(table)))}"
     parts = [_heading(title, facts, table, version)]
     if facts.brokers:
         parts += [_groups(facts), _over_time(facts, pictures), _sizes(pictures), _group_table(facts), *_checks(facts)]
@@ -98,26 +100,34 @@ def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
     )
 
 
+def _isolated(name: str) -> str:
+    """Returns a name between marks that keep one written from right to left from turning the words beside it."""
+    return f"\u2066{name}\u2069"
+
+
 def _heading(title: str, facts: Facts, table: str, version: int) -> str:
     cards = [
         ("messages", f"{facts.messages:,}"),
         ("in the commit log", size_text(facts.bytes)),
-        ("from first to last", duration_text(facts.span)),
-        ("on average", rate_text(facts.mean_rate)),
     ]
+    stored = ""
+    if facts.first_stored:
+        cards += [("from first to last", span_text(facts.span)), ("on average", rate_text(facts.mean_rate))]
+        stored = f" Stored from {_time(facts.first_stored)} to {_time(facts.last_stored)} UTC."
+    brokers = printable(facts.names_of_brokers(8)) or "none"
     shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
     return (
         f"<header><h1>{escape(title)}</h1>\n"
-        f"<p>{escape(locations.without_secrets(table))}, version {version}. "
-        f"Brokers: {escape(facts.names_of_brokers(8)) or 'none'}. Stored from {moment(facts.first_stored)} to "
-        f"{moment(facts.last_stored)} UTC.</p>\n<dl>{shown}</dl></header>"
+        f"<p>{escape(_isolated(printable(table)))}, version {version}. "
+        f"Brokers: {escape(_isolated(brokers))}.{stored}</p>\n<dl>{shown}</dl></header>"
     )
 
 
 # --------------------------------------------------------------------------------------------------------------- plots
 def _groups(facts: Facts) -> str:
     shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
-    labels = [" / ".join(key_text(group[key]) for key in KEYS[facts.by]) for group in shown]
+    # The mark keeps names that are written from right to left in the order of the keys.
+    labels = [" \u200e/ ".join(key_text(group[key]) for key in KEYS[facts.by]) for group in shown]
     values = [group["bytes"] for group in shown]
     others = facts.groups_in_all - len(shown)
     if others:
@@ -125,8 +135,8 @@ def _groups(facts: Facts) -> str:
         values.append(facts.bytes - sum(values))
     first = shown[0]
     said = (
-        f"{labels[0]} holds {first['share']:.0%} of all bytes ({size_text(first['bytes'])} in "
-        f"{first['messages']:,} messages)."
+        f"{_isolated(labels[0])} holds {first['share']:.0%} of all bytes ({size_text(first['bytes'])} in "
+        f"{first['messages']:,} message{'s' if first['messages'] != 1 else ''})."
     )
     if facts.groups_in_all > 3:
         said += f" The three largest of {facts.groups_in_all:,} hold {sum(g['share'] for g in shown[:3]):.0%}."
@@ -146,49 +156,42 @@ def _over_time(facts: Facts, pictures: Pictures) -> str:
     first = min(row["at"] for row in pictures.bytes_by_time)
     last = max(row["at"] for row in pictures.bytes_by_time)
     count = (last - first) // pictures.step + 1
-    layers = {topic: [0.0] * count for topic in (*named, *(() if len(named) == len(ranked) else ("all others",)))}
+    layers = {topic: [0] * count for topic in (*named, *(() if len(named) == len(ranked) else ("all others",)))}
     for row in pictures.bytes_by_time:
         name = row["topic"] if row["topic"] in layers else "all others"
-        layers[name][(row["at"] - first) // pictures.step] += row["bytes"] / pictures.step.total_seconds()
+        layers[name][(row["at"] - first) // pictures.step] += row["bytes"]
     times = [first + number * pictures.step for number in range(count)]
+    edges = [*times, times[-1] + min(pictures.step, _LAST - times[-1])]
     total = [sum(values) for values in zip(*layers.values(), strict=True)]
     peak = max(range(count), key=total.__getitem__)
     what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour", timedelta(days=1): "day"}.get(
         pictures.step, f"{pictures.step.days} days"
     )
-    said = f"The busiest {what} began at {times[peak]:%Y-%m-%d %H:%M} with {rate_text(total[peak])}"
-    if total[peak] >= facts.mean_rate:  # of less than an interval it is the mean of the whole one
-        said += f", {total[peak] / facts.mean_rate:.1f} times the mean of {rate_text(facts.mean_rate)}"
+    said = f"The busiest {what} began at {str(times[peak])[:16]} with {size_text(total[peak])}"
+    rate = total[peak] / pictures.step.total_seconds()
+    if rate >= facts.mean_rate:  # less than the mean where all was stored in less than an interval
+        said += f", {rate_text(rate)}: {rate / facts.mean_rate:.1f} times the average"
     said += "."
-    title = f"Bytes written per second, by {what} and topic"
-    drawn = plots.layers("rates", times, list(layers.items()), unit="bytes/s", description=f"{title}. {said}")
+    title = f"Bytes by {what} and topic"
+    series = [(key_text(topic), values) for topic, values in layers.items()]
+    drawn = plots.layers("times", edges, series, description=f"{title}. {said}")
     return _figure(title, said, drawn)
 
 
 def _sizes(pictures: Pictures) -> str:
-    labels = [_bucket(row) for row in pictures.sizes]
+    labels = [f"{_binary(row['from_size'])} to {_binary(row['to_size'])}" for row in pictures.sizes]
     values = [row["messages"] for row in pictures.sizes]
     most = max(range(len(values)), key=values.__getitem__)
     said = f"{values[most] / sum(values):.0%} of the records have {labels[most].replace(' to ', ' to below ')}."
-    drawn = plots.columns(
-        "sizes",
-        [label.replace(" to ", " to\n") for label in labels],
-        values,
-        x="size of the record in the commit log",
-        y="messages",
-        description=f"Messages by size. {said}",
-    )
+    drawn = plots.bars("sizes", labels, values, unit="messages", description=f"Messages by size. {said}")
     return _figure("How large messages are", said, drawn)
 
 
-def _bucket(row: Row) -> str:
-    def binary(size: int) -> str:
-        for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
-            if size >= scale:
-                return f"{size // scale} {unit}"
-        return f"{size} B"
-
-    return f"{binary(row['from_size'])} to {binary(row['to_size'])}"
+def _binary(size: int) -> str:
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size // scale} {unit}"
+    return f"{size} B"
 
 
 def _figure(title: str, said: str, svg: str) -> str:
@@ -209,8 +212,8 @@ def _group_table(facts: Facts) -> str:
             "messages": group["messages"],
             "bytes": Amount(size_text(group["bytes"])),
             "share": Amount(f"{group['share']:.1%}"),
-            "messages/s": Amount(number_text(group["messages_per_second"], 3)),
-            "rate": Amount(rate_text(group["bytes_per_second"])),
+            "messages/s": Amount(number_text(group["messages_per_second"], 3)) if facts.first_stored else None,
+            "rate": Amount(rate_text(group["bytes_per_second"])) if facts.first_stored else None,
             "first stored": group["first_stored"],
             "last stored": group["last_stored"],
         }
@@ -266,14 +269,21 @@ def _table(caption: str, rows: Sequence[Row]) -> str:
     )
 
 
+def _time(value: datetime) -> str:
+    """Returns a time's HTML: a line may end before the time of day, and nowhere else."""
+    return " ".join(f"<time>{part}</time>" for part in moment(value).split())
+
+
 def _cell(value: Any) -> tuple[str, bool]:
     """Returns a cell's HTML, and whether it is a number."""
     if value is None:
         return "–", False  # noqa: RUF001  (what tables have where there is nothing)
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}", False
+        return _time(value), False
     if isinstance(value, int):
         return f"{value:,}", True
     if isinstance(value, float):
         return number_text(value, 4), True
-    return escape(str(value)), isinstance(value, Amount)
+    if isinstance(value, Amount):
+        return escape(value), True
+    return f"<bdi>{escape(key_text(value))}</bdi>", False

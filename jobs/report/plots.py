@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
 _INK = "#010203"
 """Stands for the page's text colour until the SVG is written."""
-_WIDTH = 8.6
+_WIDTH = 5.6
+"""In inches: on a phone, text is as large as it is here."""
+_SHORT = 24
+"""Characters of a label: so many of the widest leave room for the bars."""
+_SCALES = (1e12, 1e9, 1e6, 1e3)
+_LARGE = ("trillion", "billion", "million", "thousand")
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "font.size": 10,
+    "font.size": 11,
     "text.color": _INK,
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
@@ -41,29 +46,29 @@ _SETTINGS: dict[Any, Any] = {
 
 
 def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str, description: str) -> str:
-    """Returns horizontal bars, the first on top, each with its value in bytes or whatever ``unit`` is."""
+    """Returns horizontal bars, the first on top, each with its value in ``unit``: bytes or messages."""
     with _style(name):
-        figure, axes = _figure(0.8 + 0.34 * len(labels))
+        figure, axes = _figure(0.8 + 0.3 * len(labels))
         scale, unit = _scaled(max(values, default=0), unit)
         axes.barh(range(len(labels)), [value / scale for value in values], color=COLOURS[0], height=0.7)
         axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
+        axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel(unit)
-        return _svg(figure, name, description)
+        return _svg(figure, name, description, labels)
 
 
 def layers(
-    name: str, times: Sequence[datetime], series: Sequence[tuple[str, Sequence[float]]], *, unit: str, description: str
+    name: str, edges: Sequence[datetime], series: Sequence[tuple[str, Sequence[int]]], *, description: str
 ) -> str:
-    """Returns values over time as steps on top of each other; ``times`` are the begins of intervals of one length."""
+    """Returns bytes over time as steps on top of each other, each from one of the ``edges`` to the next."""
     with _style(name):
-        figure, axes = _figure(3.4)
-        total = [sum(values) for values in zip(*(values for _, values in series), strict=True)]
-        scale, unit = _scaled(max(total, default=0), unit)
-        length = times[1] - times[0] if len(times) > 1 else None
-        edges = [*times, times[-1] + length] if length else [*times, times[-1]]
+        labels = [label for label, _ in series]
+        columns = 2 if max(map(len, labels)) <= _SHORT // 2 else 1
+        figure, axes = _figure(2.8 + 0.25 * -(-len(labels) // columns))
+        scale, unit = _scaled(max(map(sum, zip(*(values for _, values in series), strict=True))), "bytes")
         base = [0.0] * len(edges)
         for number, (label, values) in enumerate(series):
             top = [low + value / scale for low, value in zip(base, [*values, values[-1]], strict=True)]
@@ -73,24 +78,10 @@ def layers(
             base = top
         axes.set_ylabel(unit)
         axes.set_ylim(bottom=0)
-        axes.set_xlim(edges[0], edges[-1] if edges[-1] > edges[0] else None)
+        axes.set_xlim(edges[0], edges[-1])
         _dates(axes)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
-        return _svg(figure, name, description)
-
-
-def columns(name: str, labels: Sequence[str], values: Sequence[float], *, x: str, y: str, description: str) -> str:
-    """Returns vertical bars that touch: a histogram whose buckets are named by ``labels``."""
-    with _style(name):
-        figure, axes = _figure(3.0)
-        axes.bar(range(len(labels)), values, color=COLOURS[2], width=0.94)
-        axes.set_xticks(range(len(labels)), labels)
-        axes.grid(axis="x", visible=False)
-        axes.tick_params(axis="x", length=0)
-        axes.set_xlabel(x)
-        axes.set_ylabel(y)
-        axes.yaxis.set_major_formatter(lambda value, position: f"{value:,.0f}")
-        return _svg(figure, name, description)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+        return _svg(figure, name, description, labels)
 
 
 @contextmanager
@@ -113,29 +104,26 @@ def _dates(axes: Any) -> None:
     import matplotlib.dates  # noqa: PLC0415
 
     dates: Any = matplotlib.dates
-    locator = dates.AutoDateLocator(tz=timezone.utc, maxticks=9)
+    locator = dates.AutoDateLocator(tz=timezone.utc, maxticks=7)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
     axes.set_xlabel("store time, UTC")
 
 
 def _scaled(largest: float, unit: str) -> tuple[float, str]:
-    """Returns the number to divide bytes by, and the unit that results; other units stay."""
-    if not unit.startswith("bytes"):
-        return 1.0, unit
-    for prefix, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if largest >= scale:
-            return scale, unit.replace("bytes", prefix, 1)
-    return 1.0, unit
+    """Returns the number to divide bytes or messages by, and the unit that results."""
+    names = ("TB", "GB", "MB", "kB") if unit == "bytes" else (f"{name} {unit}" for name in _LARGE)
+    return next((found for found in zip(_SCALES, names, strict=True) if largest >= found[0]), (1.0, unit))
 
 
 def _short(label: str) -> str:
     """Returns a label that fits; in a legend a leading underscore would hide it."""
-    label = label if len(label) <= 34 else label[:16] + "…" + label[-17:]
+    label = label if len(label) <= _SHORT else label[: _SHORT // 2 - 1] + "…" + label[-_SHORT // 2 :]
     return "\u200b" + label if label.startswith("_") else label
 
 
-def _svg(figure: Figure, name: str, description: str) -> str:
+def _svg(figure: Figure, name: str, description: str, labels: Sequence[str]) -> str:
+    """Returns a plot as text; of ``labels`` that it shortens, a browser shows the whole where one points at them."""
     text = io.StringIO()
     with warnings.catch_warnings():
         # Text is drawn by the page's fonts; matplotlib only measures it.
@@ -150,6 +138,10 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
     svg = re.sub(r"font-family: [^;\"]*; ", "", svg)
     svg = svg.replace(_INK, "currentColor")
+    for label in labels:
+        if len(label) > _SHORT:
+            shown = escape(_short(label), quote=False)
+            svg = svg.replace(f">{shown}</text>", f">{shown}<title>{escape(label)}</title></text>", 1)
     head, close, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{escape(description)}"{close}{rest}'

@@ -17,6 +17,7 @@ import pytest
 from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
+from jobs.contract.report import size_text
 from jobs.report import page, plots
 from jobs.report.facts import CHECKS
 from storeformat.errors import DependencyMissing
@@ -106,7 +107,7 @@ def test_a_table_that_goes_on_says_so() -> None:
 def test_the_page_holds_no_secret_of_the_tables_location() -> None:
     text = page.render(facts(), pictures(), "s3://KEY:SECRET@bucket/messages?token=SECRET", 7)
     assert "SECRET" not in text
-    assert "<h1>What fills messages</h1>" in text
+    assert "<h1>What fills \u2066messages\u2069</h1>" in text
     assert "s3://***@bucket/messages?token=***" in text
 
 
@@ -134,7 +135,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
 
         return record
 
-    for kind in ("bars", "layers", "columns"):
+    for kind in ("bars", "layers"):
         monkeypatch.setattr(plots, kind, recorder(kind))
     return calls
 
@@ -149,10 +150,10 @@ def test_the_plot_of_groups(drawn: list[Drawn], count: int) -> None:
     groups = [group(f"t{number}", 1000 + number, 5000 - number) | {"share": 0.02} for number in range(count)]
     broker = facts().brokers[0] | {"bytes": 100_000}
     text = page._groups(facts(by="tag", brokers=[broker], groups=groups, groups_in_all=1300 + count))
-    said = "orders / t0 holds 2% of all bytes (5.0 kB in 1,000 messages)."
+    said = "\u2066orders \u200e/ t0\u2069 holds 2% of all bytes (5.0 kB in 1,000 messages)."
     said += f" The three largest of {1300 + count:,} hold {2 * min(count, 3)}%."
     shown = count if count <= 13 else 12
-    labels = [f"orders / t{number}" for number in range(shown)]
+    labels = [f"orders \u200e/ t{number}" for number in range(shown)]
     values = [5000 - number for number in range(shown)]
     assert drawn == [
         (
@@ -170,7 +171,7 @@ def test_few_groups_have_no_others(drawn: list[Drawn], count: int, more: str) ->
     page._groups(facts(by="host", groups=groups))
     ((_, given, named),) = drawn
     assert given == ("groups", [f"h{number}" for number in range(count)], [10] * count)
-    assert named["description"] == f"Bytes by host. h0 holds 20% of all bytes (10 B in 1 messages).{more}"
+    assert named["description"] == f"Bytes by host. \u2066h0\u2069 holds 20% of all bytes (10 B in 1 message).{more}"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_few_groups_have_no_others(drawn: list[Drawn], count: int, more: str) ->
     ],
 )
 def test_the_plot_over_time(drawn: list[Drawn], step: timedelta, title: str, what: str) -> None:
-    """An interval in which nothing was stored is one, too; what has no name is all others."""
+    """An interval in which nothing was stored is one, too."""
     seconds = int(step.total_seconds())
     rows = [
         {"at": BEGIN + 2 * step, "topic": "b", "bytes": 3 * seconds},
@@ -193,27 +194,25 @@ def test_the_plot_over_time(drawn: list[Drawn], step: timedelta, title: str, wha
     ]
     broker = facts().brokers[0] | {"bytes": 7200 * 2}  # in two hours
     text = page._over_time(facts(brokers=[broker]), page.Pictures(step, rows, []))
-    times = [BEGIN, BEGIN + step, BEGIN + 2 * step]
-    said = f"The busiest {what} began at {times[2]:%Y-%m-%d %H:%M} with 9 B/s, 4.5 times the mean of 2 B/s."
+    edges = [BEGIN + number * step for number in range(4)]
+    said = f"The busiest {what} began at {edges[2]:%Y-%m-%d %H:%M} with {size_text(9 * seconds)}, 9 B/s: "
+    said += "4.5 times the average."
     assert drawn == [
         (
             "layers",
-            ("rates", times, [("a", [2.0, 0.0, 6.0]), ("b", [1.0, 0.0, 3.0])]),
-            {
-                "unit": "bytes/s",
-                "description": f"Bytes written per second, by {title} and topic. {said}",
-            },
+            ("times", edges, [("a", [2 * seconds, 0, 6 * seconds]), ("b", [seconds, 0, 3 * seconds])]),
+            {"description": f"Bytes by {title} and topic. {said}"},
         )
     ]
-    assert text == figure(f"Bytes written per second, by {title} and topic", "layers", said)
+    assert text == figure(f"Bytes by {title} and topic", "layers", said)
 
 
 def test_less_than_an_interval_has_no_peak(drawn: list[Drawn]) -> None:
-    """60 bytes in two seconds are 30 a second, and 1 a second in the mean of their minute."""
+    """60 bytes in two seconds are 30 a second: the page does not say that their minute had 1 a second."""
     broker = facts().brokers[0] | {"bytes": 60, "last_stored": BEGIN + timedelta(seconds=2)}
     rows = [{"at": BEGIN, "topic": "a", "bytes": 60}]
     text = page._over_time(facts(brokers=[broker]), page.Pictures(timedelta(minutes=1), rows, []))
-    assert f"The busiest minute began at {BEGIN:%Y-%m-%d %H:%M} with 1 B/s." in text
+    assert f"The busiest minute began at {BEGIN:%Y-%m-%d %H:%M} with 60 B.<" in text
 
 
 @pytest.mark.parametrize("count", [6, 7])
@@ -222,8 +221,8 @@ def test_topics_over_time_that_have_no_colour_are_all_others(drawn: list[Drawn],
     rows += [{"at": BEGIN, "topic": None, "bytes": 600}] if count == 7 else []
     page._over_time(facts(), page.Pictures(timedelta(minutes=1), rows, []))
     ((_, given, _),) = drawn
-    named = [(f"t{number}", [9.0 - number]) for number in range(count if count == 6 else 5)]
-    assert given[2] == (named if count == 6 else [*named, ("all others", [4.0 + 3.0 + 10.0])])
+    named = [(f"t{number}", [60 * (9 - number)]) for number in range(count if count == 6 else 5)]
+    assert given[2] == (named if count == 6 else [*named, ("all others", [60 * (4 + 3 + 10)])])
 
 
 def test_the_plot_of_sizes(drawn: list[Drawn]) -> None:
@@ -233,16 +232,12 @@ def test_the_plot_of_sizes(drawn: list[Drawn]) -> None:
     said = "60% of the records have 1 KiB to below 2 KiB."
     assert drawn == [
         (
-            "columns",
-            ("sizes", ["512 B to\n1 KiB", "1 KiB to\n2 KiB", "1 MiB to\n2 MiB"], [1, 6, 3]),
-            {
-                "x": "size of the record in the commit log",
-                "y": "messages",
-                "description": f"Messages by size. {said}",
-            },
+            "bars",
+            ("sizes", ["512 B to 1 KiB", "1 KiB to 2 KiB", "1 MiB to 2 MiB"], [1, 6, 3]),
+            {"unit": "messages", "description": f"Messages by size. {said}"},
         )
     ]
-    assert text == figure("How large messages are", "columns", said)
+    assert text == figure("How large messages are", "bars", said)
 
 
 @pytest.mark.parametrize(("brokers", "more"), [(1, ""), (8, ""), (9, " and 1 more")])
@@ -253,13 +248,14 @@ def test_the_head_of_the_page(brokers: int, more: str) -> None:
     size, rate = {1: ("7.2 MB", "1.0 kB"), 8: ("57.6 MB", "8.0 kB"), 9: ("64.8 MB", "9.0 kB")}[brokers]
     assert page._heading("a < b", found, "/data/<m>", 7) == (
         "<header><h1>a &lt; b</h1>\n"
-        f"<p>/data/&lt;m&gt;, version 7. Brokers: {names}{more}. Stored from 2024-05-30 07:00:00 to "
-        f"2024-05-30 09:00:00 UTC.</p>\n<dl><div><dt>messages</dt><dd>{brokers},000</dd></div>"
+        f"<p>\u2066/data/&lt;m&gt;\u2069, version 7. Brokers: \u2066{names}{more}\u2069. Stored from "
+        "<time>2024-05-30</time> <time>07:00:00</time> to <time>2024-05-30</time> <time>09:00:00</time> UTC.</p>\n"
+        f"<dl><div><dt>messages</dt><dd>{brokers},000</dd></div>"
         f"<div><dt>in the commit log</dt><dd>{size}</dd></div>"
         "<div><dt>from first to last</dt><dd>2.0 h</dd></div>"
         f"<div><dt>on average</dt><dd>{rate}/s</dd></div></dl></header>"
     )
-    assert "Brokers: none." in page._heading("t", facts(brokers=[]), *ABOUT)
+    assert "Brokers: \u2066none\u2069." in page._heading("t", facts(brokers=[]), *ABOUT)
 
 
 def test_the_table_of_groups() -> None:
@@ -273,15 +269,15 @@ def test_the_table_of_groups() -> None:
         (' class="n"' if 2 <= number <= 6 else "", title) for number, title in enumerate(titles)
     ]
     cells = [
-        "orders",
-        "a",
+        "<bdi>orders</bdi>",
+        "<bdi>a</bdi>",
         "1,234",
         "5.7 kB",
         "12.3%",
         "1,234",
         "1.5 kB/s",
-        "2024-05-30 07:00:00",
-        "2024-05-30 09:00:00",
+        "<time>2024-05-30</time> <time>07:00:00</time>",
+        "<time>2024-05-30</time> <time>09:00:00</time>",
     ]
     assert re.findall("<td.*?>(.*?)</td>", rest) == cells * 50
     assert rest.endswith("</div></section>")
@@ -310,7 +306,8 @@ def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
     text = page.render(facts(brokers=[]), pictures(), "/data/a&b", 1)
     begin, _, rest = text.partition("<style>\n")
     assert begin == (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>What fills a&amp;b</title>\n'
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        "<title>What fills \u2066a&amp;b\u2069</title>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
     )
@@ -319,19 +316,20 @@ def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
     assert body.endswith("</header>\n<p>The table is empty.</p>\n</main>\n</body>\n</html>\n")
     assert drawn == []
     page.render(facts(), pictures(), *ABOUT)
-    assert [kind for kind, _, _ in drawn] == ["bars", "layers", "columns"]
+    assert [kind for kind, _, _ in drawn] == ["bars", "layers", "bars"]
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
         (None, ("\u2013", False)),
-        (datetime(2024, 5, 3, 7, 8, 9), ("2024-05-03 07:08:09", False)),
+        (datetime(1, 5, 3, 7, 8, 9), ("<time>0001-05-03</time> <time>07:08:09</time>", False)),
         (1234567, ("1,234,567", True)),
         (12345.678, ("12,346", True)),
         (1234.5678, ("1,235", True)),
         (page.Amount("1 < 2"), ("1 &lt; 2", True)),
-        ("1 < 2", ("1 &lt; 2", False)),
+        ("1 < 2", ("<bdi>1 &lt; 2</bdi>", False)),
+        ("a\u202eb", ("<bdi>a\\u202eb</bdi>", False)),
     ],
 )
 def test_a_cell_is_text_and_stands_right_if_it_is_a_number(value: Any, shown: tuple[str, bool]) -> None:
@@ -343,9 +341,35 @@ def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
     assert text == (
         '<div class="wide" tabindex="0" role="region" aria-label="a &amp; b"><table><caption>a &amp; b</caption>\n'
         '<thead><tr><th scope="col">first name</th><th scope="col" class="n">n</th></tr></thead>\n'
-        '<tbody><tr><td>x</td><td class="n">\u2013</td></tr>\n'
+        '<tbody><tr><td><bdi>x</bdi></td><td class="n">\u2013</td></tr>\n'
         '<tr><td>\u2013</td><td class="n">5</td></tr></tbody></table></div>'
     )
+
+
+@pytest.mark.parametrize(
+    ("first", "seconds"), [("0001-01-01", 0), ("0001-01-01", 315_537_897_540), ("9999-12-31", 86_340)]
+)
+def test_clocks_may_say_any_year(first: str, seconds: int) -> None:
+    """The last interval ends with the last year, and years have four digits."""
+    begin = datetime.fromisoformat(f"{first}T00:00:00+00:00")
+    end = begin + timedelta(seconds=seconds)
+    step = page.step_of(end - begin)
+    rows = [
+        {"at": begin + (end - begin) // step * step, "topic": "a", "bytes": 60},
+        {"at": begin, "topic": "a", "bytes": 1},
+    ]
+    broker = facts().brokers[0] | {"first_stored": begin, "last_stored": end}
+    text = page.render(facts(brokers=[broker]), page.Pictures(step, rows, pictures().sizes), *ABOUT)
+    assert f"Stored from <time>{first}</time>" in text
+    assert f"began at {str(rows[0]['at'])[:16]} with 6" in text
+
+
+def test_without_store_times_the_page_has_no_average() -> None:
+    broker = facts().brokers[0] | {"first_stored": None, "last_stored": None}
+    text = page.render(facts(brokers=[broker]), page.Pictures(timedelta(minutes=1), [], pictures().sizes), *ABOUT)
+    assert "Stored from" not in text
+    assert "on average" not in text
+    assert "/s</td>" not in text
 
 
 # ------------------------------------------------------------------------------------------------------- in a browser
@@ -354,7 +378,9 @@ def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     """No network, nothing cut off at the side of a phone, plots as wide as the page, text in the colour of the mode."""
-    source = page.render(facts(), pictures(), *ABOUT)
+    names = ["x" * 200, "\u0639\u05d0 " * 60]
+    groups = [group(name, 6, 600) | {"topic": name} for name in names]
+    source = page.render(facts(groups=groups), pictures(), *ABOUT)
     probe = """<script>addEventListener("load", () => {
       const svgs = [...document.querySelectorAll("svg")].map(s => Math.round(s.getBoundingClientRect().width));
       const inks = [...document.querySelectorAll("svg text")].map(text => getComputedStyle(text).fill);
