@@ -193,7 +193,8 @@ def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
 
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
     """Makes ``messages`` over a table, and views over it, views of the session's current database, for tools whose
-    catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`.
+    catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`. Columns that it gets later
+    (``body``, with the first load with bodies) are NULL or as of older rows, until this is called again.
     """
     database = spark.catalog.currentDatabase()
     spark = spark.newSession()  # in which no temporary view has one of these names

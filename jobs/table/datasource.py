@@ -13,7 +13,8 @@ records                 ``messages`` (default), or ``defects``: damaged and stal
 on-damage               ``fail`` (default), ``stop`` or ``salvage``; the latter two read the whole log while they plan.
                         keep-crc-failures ``true``: salvage keeps records whose body alone is damaged
 cluster, broker         values of these two columns; NULL without
-topic                   ``T`` or ``T:QUEUE``, several separated by commas: only these
+topic                   ``T`` or ``T:QUEUE``, several separated by commas: only these. A stream that is started again
+                        with more topics gives of these no messages from before its checkpoint
 from-offset             only records from this commit-log offset on; ``until-offset`` ends before one
 from-time               only records stored then or later: milliseconds, or ISO 8601 with its zone. ``until-time``:
                         before then
@@ -111,6 +112,7 @@ class CommitLogSource(DataSource):
         options = self._log_options()
         store = open_store(options, needs_index_sizes=False)
         if self._defects:
+            _demand(schemas.DEFECTS, schema)
             return TableReader(
                 defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
             )
@@ -135,8 +137,7 @@ class CommitLogSource(DataSource):
     def _log_reader(self, store: OpenedStore, schema: StructType) -> LogReader:
         """Returns what reads rows of these columns, without a partition to read."""
         columns = _selected(schema.names)
-        if schemas.to_spark(columns).simpleString() != schema.simpleString():
-            raise UsageError(f"the schema does not fit: columns are {schemas.to_spark(columns).simpleString()}")
+        _demand(columns, schema)
         rules = RowRules(
             store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), self._zone,
             self._given.get("cluster"), self._given.get("broker"),
@@ -231,7 +232,17 @@ def _selected(names: Sequence[str]) -> pa.Schema:
     unknown = [name for name in names if name not in schemas.MESSAGES_WITH_BODY.names]
     if unknown:
         raise UsageError(f"{FORMAT} has no column {unknown[0]}")
+    if not names or len(set(names)) < len(names):
+        raise UsageError(f"{FORMAT} gives one column or more, each once")
     return schemas.select(names)
+
+
+def _demand(columns: pa.Schema, schema: StructType) -> None:
+    """Raises UsageError where a schema does not have these columns as they are; its comments may be others."""
+    fitting = schemas.to_spark(columns)
+    wanted, given = ([(one.name, one.dataType, one.nullable) for one in fields] for fields in (fitting, schema))
+    if wanted != given:
+        raise UsageError(f"the schema does not fit: columns are {fitting.simpleString()}, none of them NOT NULL")
 
 
 def _choice(given: dict[str, str], name: str, values: Sequence[Chosen]) -> Chosen:

@@ -42,7 +42,7 @@ def index_key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
 def offset_msg_id(store_host: pa.Array, commit_log_offset: pa.Array) -> pa.Array:
     """Returns the offset message ids of hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
     texts = store_host.dictionary_encode()
-    known = [hosts.host_bytes(text or "") for text in texts.dictionary.to_pylist()]
+    known = [hosts.host_bytes(text or "") for text in _texts(texts.dictionary)]
     stored = pa.array(known, pa.binary()).take(texts.indices)
     offsets = commit_log_offset.fill_null(0).to_numpy(zero_copy_only=False)
     return pc.if_else(commit_log_offset.is_valid(), offset_message_ids(stored, offsets), pa.scalar(None, pa.string()))
@@ -53,7 +53,7 @@ OFFSET_MSG_ID_PARTS = pa.struct([("host", pa.string()), ("port", pa.int32()), ("
 
 def offset_msg_id_parts(msg_id: pa.Array) -> pa.Array:
     """Returns host, port and commit-log offset of offset message ids, struct."""
-    return pa.array([_offset_msg_id_parts(text) for text in msg_id.to_pylist()], OFFSET_MSG_ID_PARTS)
+    return pa.array([_offset_msg_id_parts(text) for text in _texts(msg_id)], OFFSET_MSG_ID_PARTS)
 
 
 UNIQ_KEY_PARTS = pa.struct(
@@ -70,7 +70,7 @@ UNIQ_KEY_PARTS = pa.struct(
 
 def uniq_key_parts(uniq_key: pa.Array) -> pa.Array:
     """Returns what clients put into unique keys, struct: ``ip`` of classic clients, ``mac`` of gRPC clients."""
-    return pa.array([_uniq_key_parts(text) for text in uniq_key.to_pylist()], UNIQ_KEY_PARTS)
+    return pa.array([_uniq_key_parts(text) for text in _texts(uniq_key)], UNIQ_KEY_PARTS)
 
 
 def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Array) -> pa.Array:
@@ -78,7 +78,7 @@ def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Arr
     milliseconds = pc.divide(near.cast(pa.timestamp("us", near.type.tz)).cast(pa.int64()), 1000).to_pylist()
     times = [
         _uniq_key_time(text, at, minutes)
-        for text, at, minutes in zip(uniq_key.to_pylist(), milliseconds, utc_offset_minutes.to_pylist(), strict=True)
+        for text, at, minutes in zip(_texts(uniq_key), milliseconds, utc_offset_minutes.to_pylist(), strict=True)
     ]
     return pa.array(times, pa.int64()).cast(_TIME)
 
@@ -139,6 +139,11 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], pa.DataType]] = MappingPr
 # ------------------------------------------------------------------------------------------------------- single values
 def _nulls(column: pa.Array) -> Any:
     return column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _texts(column: pa.Array) -> list[str | None]:
+    """Returns the values of a text column; Spark lets bytes be in one that are no UTF-8."""
+    return [None if raw is None else decode_java_utf8(raw) for raw in column.cast(pa.binary()).to_pylist()]
 
 
 def _host_text(stored: bytes | None) -> str | None:

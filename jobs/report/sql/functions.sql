@@ -26,7 +26,7 @@ CREATE OR REPLACE TEMPORARY FUNCTION rmq_index_slot(
   slots INT DEFAULT 5000000 COMMENT 'maxHashSlotNum of the broker')
 RETURNS INT
 COMMENT 'The slot of an index file in which a key of a topic is.'
-RETURN _rmq_index_key_hash(topic, key) % slots;
+RETURN CASE WHEN slots > 0 THEN _rmq_index_key_hash(topic, key) % slots END;
 
 CREATE OR REPLACE TEMPORARY FUNCTION rmq_offset_msg_id(
   store_host STRING COMMENT 'ip:port or [v6]:port of the broker',
@@ -71,7 +71,8 @@ RETURN _rmq_host_text(host);
 CREATE OR REPLACE TEMPORARY FUNCTION rmq_host_ip(host STRING COMMENT 'ip:port or [v6]:port')
 RETURNS STRING
 COMMENT 'The address without port and brackets: one producer machine, whatever port it happened to use.'
-RETURN regexp_replace(host, '^\\[?(.*?)\\]?:\\d+$', '$1');
+-- Without a regular expression: spark.sql.parser.escapedStringLiterals changes what a backslash says.
+RETURN nullif(trim(BOTH '[]' FROM left(host, length(host) - length(substring_index(host, ':', -1)) - 1)), '');
 
 CREATE OR REPLACE TEMPORARY FUNCTION rmq_properties_map(properties BINARY COMMENT 'of a record, as stored')
 RETURNS MAP<STRING, STRING>
@@ -93,8 +94,8 @@ RETURN CASE
   WHEN level < 1 THEN 0
   ELSE transform(
          split(trim(levels), ' +'),
-         l -> CAST(left(l, length(l) - 1) AS BIGINT)
-              * map('s', 1000, 'm', 60000, 'h', 3600000, 'd', 86400000)[right(l, 1)]
+         l -> try_multiply(try_cast(left(l, length(l) - 1) AS BIGINT),
+                           map('s', 1000, 'm', 60000, 'h', 3600000, 'd', 86400000)[right(l, 1)])
        )[least(level, size(split(trim(levels), ' +'))) - 1]
 END;
 
@@ -107,7 +108,8 @@ CREATE OR REPLACE TEMPORARY FUNCTION rmq_real_topic(topic STRING, properties MAP
 RETURNS STRING
 COMMENT 'The producer''s topic of a message that waits, is tried again, or is dead; NULL for one in its own topic.'
 RETURN nullif(
-  CASE WHEN startswith(topic, '%DLQ%') THEN coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC'])
+  CASE WHEN topic IS NULL THEN NULL
+       WHEN startswith(topic, '%DLQ%') THEN coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC'])
        WHEN startswith(topic, '%RETRY%') THEN properties['RETRY_TOPIC']
        -- A delayed message of a retry has the retry topic there.
        WHEN startswith(properties['REAL_TOPIC'], '%RETRY%')

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
@@ -200,9 +200,24 @@ def test_a_schema_of_the_users(spark: SparkSession, read: Any, log: LogBuilder, 
         (str(placed.message.topic), placed.message.body) for placed in log.records
     }
     assert read(tmp_path / "store").columns == schemas.MESSAGES.names
-    for wrong in ("topic int", "nothing string"):
-        with pytest.raises(PySparkException, match="column"):
-            spark.read.format("rocketmq-commitlog").schema(wrong).load(str(tmp_path / "store")).collect()
+    with pytest.raises(PySparkException, match="UsageError: the schema does not fit"):
+        spark.read.format("rocketmq-commitlog").schema("topic string not null").load(str(tmp_path / "store")).collect()
+
+
+def test_a_schema_that_does_not_fit_is_refused_while_a_query_is_planned(log: LogBuilder, tmp_path: Path) -> None:
+    def ask(*fields: StructField, **options: str) -> None:
+        datasource.CommitLogSource({"path": str(tmp_path / "store"), **options}).reader(StructType(list(fields)))
+
+    topic = StructField("topic", StringType())
+    ask(topic)
+    for fields in (
+        (), (topic, topic), (StructField("topic", IntegerType()),), (StructField("topic", StringType(), False),),
+        (StructField("nothing", StringType()),), (StructField("keys", ArrayType(StringType(), False)),),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="column"):
+            ask(*fields)
+    with pytest.raises(UsageError, match="columns are struct<begin_offset"):
+        ask(topic, records="defects")
 
 
 def test_until_an_offset(log: LogBuilder, tmp_path: Path) -> None:

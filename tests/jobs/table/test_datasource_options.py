@@ -67,6 +67,7 @@ def test_each_option_of_a_log(spelled: Any) -> None:
         ({"fromTime": "x"}, "option fromtime: "),
         ({"untilTime": "x"}, "option untiltime: "),
         ({"columns": "topic, nothing"}, "rocketmq-commitlog has no column nothing"),
+        ({"columns": "topic,size,topic"}, "rocketmq-commitlog gives one column or more, each once"),
         ({"topic": "A, T:x"}, "option topic: 'T:x' is not a topic; one queue is TOPIC:QUEUE"),
         ({"path": None}, 'no store is named: .load("/path/to/store")'),
     ],

@@ -86,6 +86,14 @@ def test_null_in_null_out(name: str) -> None:
     assert moved.equals(result)
 
 
+def test_a_text_that_is_no_utf_8_has_no_form() -> None:
+    odd = pa.array([b"\xff"]).view(pa.string())
+    assert scalar.offset_msg_id(odd, pa.array([5])).to_pylist() == [None]
+    assert scalar.offset_msg_id_parts(odd).to_pylist() == [None]
+    assert scalar.uniq_key_parts(odd).to_pylist() == [None]
+    assert scalar.uniq_key_time(odd, pa.array([utc(2024, 5, 30)]), ints(0)).to_pylist() == [None]
+
+
 @given(st.lists(st.none() | st.text(), max_size=8))
 def test_hashes_are_javas(texts: list[str | None]) -> None:
     texts = [text and text.encode("utf-8", "replace").decode() for text in texts]

@@ -7,7 +7,8 @@ CREATE OR REPLACE TEMPORARY VIEW storage_by_host (
   share COMMENT 'Part of all bytes of this broker',
   first_stored, last_stored
 ) AS
-SELECT cluster, broker, regexp_replace(born_host, r':\d+$', '') AS host,
+SELECT cluster, broker,
+       left(born_host, length(born_host) - length(substring_index(born_host, ':', -1)) - 1) AS host,
        count(*),
        sum(size),
        sum(body_size),
