@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
@@ -17,18 +18,19 @@ from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
 from jobs.report import page, views
-from jobs.report.facts import KEYS, Facts, Row, measure, to_text
+from jobs.report.facts import KEYS, Facts, Row, measure, moment, to_text
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
+from storeformat.javacompat import EPOCH
 from storeformat.storage import locations, outputs
 from udfs.table import schemas
 from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
@@ -71,7 +73,7 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
             facts = measure(spark, options.by, checks=checks)
             if options.html is not None:
                 reporter.say("drawing the page")
-                drawn = page.render(facts, page.read_pictures(spark), options.table, table.version)
+                drawn = page.render(facts, page.read_pictures(spark), named(options), table.version)
                 outputs.replace_bytes(locations.absolute(options.html), drawn.encode())
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
@@ -86,9 +88,6 @@ def narrow(spark: SparkSession, options: ReportOptions) -> None:
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
 
-    def moment(milliseconds: int) -> Column:
-        return f.timestamp_millis(f.lit(min(max(milliseconds, FIRST_MILLISECOND), LAST_MILLISECOND)))
-
     rows, unknown = spark.table("messages"), set[str]()
     if options.broker is not None:
         rows = rows.where(f.col("broker") == options.broker)
@@ -97,10 +96,27 @@ def narrow(spark: SparkSession, options: ReportOptions) -> None:
         queues = [f.lit(True) if one.queue_id is None else f.col("queue_id") == one.queue_id for one in options.topics]
         rows, unknown = rows.where(reduce(or_, map(and_, named, queues))), {"log_run"}
     if options.begin is not None:
-        rows, unknown = rows.where(f.col("store_timestamp") >= moment(options.begin)), {*schemas.RUNS}
+        rows, unknown = rows.where(f.col("store_timestamp") >= f.lit(_calendar(options.begin))), {*schemas.RUNS}
     if options.end is not None:
-        rows, unknown = rows.where(f.col("store_timestamp") <= moment(options.end)), {*schemas.RUNS}
+        rows, unknown = rows.where(f.col("store_timestamp") <= f.lit(_calendar(options.end))), {*schemas.RUNS}
     rows.withColumns(dict.fromkeys(unknown, f.lit(None).cast("int"))).createOrReplaceTempView("messages")
+
+
+def _calendar(milliseconds: int) -> datetime:
+    """Returns a time, or the end of the calendar before or after which it is."""
+    return EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_MILLISECOND), LAST_MILLISECOND))
+
+
+def named(options: ReportOptions) -> str:
+    """Returns the table, and of which part of it the report is."""
+    topics = (one.topic if one.queue_id is None else f"{one.topic}:{one.queue_id}" for one in options.topics)
+    times = {"from": options.begin, "to": options.end}
+    return ", ".join([
+        options.table,
+        *([] if options.broker is None else [f"broker {options.broker}"]),
+        *(f"topic {topic}" for topic in topics),
+        *(f"{word} {moment(_calendar(at))} UTC" for word, at in times.items() if at is not None),
+    ])  # fmt: skip
 
 
 def facts_for_json(facts: Facts) -> Row:

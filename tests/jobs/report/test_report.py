@@ -215,6 +215,13 @@ def test_a_report_of_a_part(table: tuple[str, list[dict[str, Any]]]) -> None:
     assert report.run(everything, Reporter(quiet=True))["messages"] == len(rows)
 
 
+def test_the_page_says_of_which_part_it_is() -> None:
+    options = ReportOptions(table="/t", broker="b", topics=(TopicFilter("T", 1), TopicFilter("U")), begin=0, end=10**18)
+    said = "/t, broker b, topic T:1, topic U, from 1970-01-01 00:00:00 UTC, to 9999-12-31 00:00:00 UTC"
+    assert report.named(options) == said
+    assert report.named(ReportOptions(table="/t")) == "/t"
+
+
 def test_files_are_refused_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "require_plots", lambda: (_ for _ in ()).throw(MissingInput("no plots")))
     with pytest.raises(MissingInput, match="no plots"):
