@@ -104,7 +104,7 @@ def _dates(axes: Any) -> None:
     import matplotlib.dates  # noqa: PLC0415
 
     dates: Any = matplotlib.dates
-    locator = dates.AutoDateLocator(tz=timezone.utc, maxticks=7)
+    locator = dates.AutoDateLocator(tz=timezone.utc, minticks=3, maxticks=7)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
     axes.set_xlabel("store time, UTC")

@@ -116,6 +116,13 @@ def test_layers_lie_on_top_of_each_other(count: int) -> None:
     assert {"one", "\u200b_two", "MB", "store time, UTC"} <= set(words)
 
 
+@pytest.mark.parametrize("span", [timedelta(minutes=5), timedelta(days=1300), timedelta(days=1800)])
+def test_times_have_a_few_dates_and_no_warning(span: timedelta) -> None:
+    """Of these spans matplotlib had no interval between five and nine dates."""
+    svg = plots.layers("t", [BEGIN, BEGIN + span], [("one", [1])], description="what & why")
+    assert 2 <= len(re.findall('id="t-xtick_', svg)) <= 7
+
+
 def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
     """As matplotlib 3.9 writes it, and as later releases do."""
     text = (
