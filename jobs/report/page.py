@@ -165,7 +165,7 @@ def _over_time(facts: Facts, pictures: Pictures) -> str:
     total = [sum(values) for values in zip(*layers.values(), strict=True)]
     peak = max(range(count), key=total.__getitem__)
     what = {timedelta(minutes=1): "minute", timedelta(hours=1): "hour", timedelta(days=1): "day"}.get(
-        pictures.step, f"{pictures.step.days} days"
+        pictures.step, f"{pictures.step.days:,} days"
     )
     said = f"The busiest {what} began at {str(times[peak])[:16]} with {size_text(total[peak])}"
     rate = total[peak] / pictures.step.total_seconds()
@@ -210,7 +210,7 @@ def _group_table(facts: Facts) -> str:
         {
             **{key: group[key] for key in KEYS[facts.by]},
             "messages": group["messages"],
-            "bytes": Amount(size_text(group["bytes"])),
+            "bytes": group["bytes"],
             "share": Amount(f"{group['share']:.1%}"),
             "messages/s": Amount(number_text(group["messages_per_second"], 3)) if facts.first_stored else None,
             "rate": Amount(rate_text(group["bytes_per_second"])) if facts.first_stored else None,
@@ -252,7 +252,9 @@ def _caption(check: str, rows: int) -> str:
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:
-    cells = [[_cell(value) for value in row.values()] for row in rows]
+    cells = [
+        [_cell(Amount(size_text(value)) if name == "bytes" else value) for name, value in row.items()] for row in rows
+    ]
     numeric = [any(row[column][1] for row in cells) for column in range(len(cells[0]))]
     right = [' class="n"' if one else "" for one in numeric]
     head = "".join(

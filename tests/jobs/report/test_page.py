@@ -336,6 +336,10 @@ def test_a_cell_is_text_and_stands_right_if_it_is_a_number(value: Any, shown: tu
     assert page._cell(value) == shown
 
 
+def test_bytes_have_a_unit_in_every_table() -> None:
+    assert '<td class="n">123.5 MB</td>' in page._table("retries", [{"messages": 7, "bytes": 123_456_789}])
+
+
 def test_a_column_stands_right_if_any_of_its_cells_is_a_number() -> None:
     text = page._table("a & b", [{"first_name": "x", "n": None}, {"first_name": None, "n": 5}])
     assert text == (
