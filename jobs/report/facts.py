@@ -5,7 +5,8 @@ The numbers are those of the views in ``jobs/report/sql/views``, added up over b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ KEYS = MappingProxyType(
     }
 )
 MOST_GROUPS = 100_000
+_AT_ONCE = 3
+"""Queries side by side: while one is planned, or its last tasks run, others use the cores."""
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
 # One row each, cheap to read in a report: what people ask first when something is wrong.
@@ -118,28 +121,25 @@ class Facts:
 
 def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
     """Returns the facts that the registered views give; with ``checks`` those, too."""
-    brokers = _rows(
-        spark,
-        """
-        SELECT cluster, broker, sum(messages) AS messages, sum(bytes) AS bytes, min(first_stored) AS first_stored,
-               max(last_stored) AS last_stored
-          FROM storage_by_date GROUP BY cluster, broker ORDER BY cluster, broker""",
-    )
-    keys = KEYS[by]
-    groups = _rows(
-        spark,
-        f"""
-        SELECT {", ".join(keys)}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
-               min(first_stored) AS first_stored, max(last_stored) AS last_stored
-          FROM storage_by_{by} GROUP BY {", ".join(keys)} ORDER BY bytes DESC, {", ".join(keys)} LIMIT {MOST_GROUPS}""",
-    )
+    keys = ", ".join(KEYS[by])
+    asked = {
+        **(CHECKS if checks else {}),
+        "groups": f"""
+            SELECT {keys}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
+                   min(first_stored) AS first_stored, max(last_stored) AS last_stored
+              FROM storage_by_{by} GROUP BY {keys} ORDER BY bytes DESC, {keys} LIMIT {MOST_GROUPS}""",
+        "brokers": """
+            SELECT cluster, broker, sum(messages) AS messages, sum(bytes) AS bytes, min(first_stored) AS first_stored,
+                   max(last_stored) AS last_stored
+              FROM storage_by_date GROUP BY cluster, broker ORDER BY cluster, broker""",
+    }
+    found = dict(zip(asked, answers(spark, asked.values()), strict=True))
+    brokers, groups = found.pop("brokers"), found.pop("groups")
     in_all = len(groups)
     if in_all == MOST_GROUPS:
-        (counted,) = _rows(
-            spark, f"SELECT count(*) AS groups FROM (SELECT DISTINCT {', '.join(keys)} FROM storage_by_{by})"
-        )
+        count = f"SELECT count(*) AS groups FROM (SELECT DISTINCT {keys} FROM storage_by_{by})"
+        ((counted,),) = answers(spark, [count])
         in_all = counted["groups"]
-    found = {name: _rows(spark, query) for name, query in CHECKS.items()} if checks else {}
     return with_rates(Facts(by, brokers, groups, found, in_all))
 
 
@@ -153,8 +153,10 @@ def with_rates(facts: Facts) -> Facts:
     return facts
 
 
-def _rows(spark: SparkSession, query: str) -> list[Row]:
-    return list(spark.sql(query).toArrow().to_pylist())
+def answers(spark: SparkSession, queries: Iterable[str]) -> list[list[Row]]:
+    """Returns the rows of each query."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(lambda query: list(spark.sql(query).toArrow().to_pylist()), queries))
 
 
 def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:

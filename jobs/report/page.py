@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.report import printable, size_text
 from jobs.report import plots
-from jobs.report.facts import KEYS, Facts, Row, key_text, moment, number_text, rate_text, sentences, span_text
+from jobs.report.facts import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 
@@ -60,27 +60,22 @@ def step_of(span: timedelta) -> timedelta:
     return found or _STEPS[-1] * -(-span // (_MOST_STEPS * _STEPS[-1]))
 
 
-def read_pictures(spark: SparkSession) -> Pictures:
-    """Returns what the registered views give for the plots."""
-    (ends,) = spark.sql("SELECT min(hour) AS first, max(hour) AS last FROM storage_by_hour").toArrow().to_pylist()
-    span = ends["last"] - ends["first"] if ends["last"] else timedelta()
-    step = step_of(span)
+def read_pictures(spark: SparkSession, facts: Facts) -> Pictures:
+    """Returns what the registered views give for the plots of a table."""
+    first, last = facts.first_stored, facts.last_stored
+    step = step_of(last - first if first else timedelta())
     seconds = int(step.total_seconds())
-    begin = int(ends["first"].timestamp()) if ends["first"] else 0
+    begin = int(first.timestamp()) if first else 0
     begin -= begin % min(seconds, 86400)  # not of all steps: one may have begun before year 1
-    by_time = spark.sql(
-        f"""
+    by_time = f"""
         WITH largest AS (
-          SELECT topic FROM throughput GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {MOST_NAMED}
+          SELECT topic FROM storage_by_topic GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {MOST_NAMED}
         )
         SELECT timestamp_seconds(unix_seconds(minute) - (unix_seconds(minute) - {begin}) % {seconds}) AS at,
                largest.topic, sum(bytes) AS bytes
           FROM throughput LEFT JOIN largest USING (topic) WHERE minute IS NOT NULL GROUP BY ALL ORDER BY at, topic"""
-    )
-    sizes = spark.sql(
-        "SELECT from_size, to_size, sum(messages) AS messages FROM size_buckets GROUP BY ALL ORDER BY from_size"
-    )
-    return Pictures(step, by_time.toArrow().to_pylist(), sizes.toArrow().to_pylist())
+    by_size = "SELECT from_size, to_size, sum(messages) AS messages FROM size_buckets GROUP BY ALL ORDER BY from_size"
+    return Pictures(step, *answers(spark, (by_time, by_size)))
 
 
 def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
 MOST_IN_JSON = 10_000
+_MUCH = 256 << 20
+"""Bytes of a table, some ten million messages, from which on Java's second compiler earns more than it costs."""
 FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for a formula at the start of a cell, in full width, too."""
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*")
@@ -67,13 +69,14 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
         raise MissingInput("there is no such table", path=path, advice="`load` makes one")
     needed = views.of_report(options.by, checks=checks, plots=options.html is not None)
     try:
-        with session.spark_session(execution, delta=views.needs_delta(table)) as started:
+        lasts = sum(file.size for file in table.files) > _MUCH
+        with session.spark_session(execution, delta=views.needs_delta(table), lasts=lasts) as started:
             spark = views.over_table(started, table, needed)
             narrow(spark, options)
             facts = measure(spark, options.by, checks=checks)
             if options.html is not None:
                 reporter.say("drawing the page")
-                drawn = page.render(facts, page.read_pictures(spark), named(options), table.version)
+                drawn = page.render(facts, page.read_pictures(spark, facts), named(options), table.version)
                 outputs.replace_bytes(locations.absolute(options.html), drawn.encode())
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:

@@ -77,7 +77,7 @@ _OF_CHECKS = (
     "retry_ageing", "duplicates", "duplicates_by_topic", "transactions", "transaction_outcomes", "delays",
     "delay_accuracy", "queue_gaps", "clock_steps", "clock_skew_by_host",
 )  # fmt: skip
-_OF_PLOTS = ("storage_by_hour", "throughput", "size_buckets")
+_OF_PLOTS = ("storage_by_topic", "throughput", "size_buckets")
 
 
 def of_report(by: str, *, checks: bool, plots: bool) -> tuple[str, ...]:

@@ -23,13 +23,14 @@ _WITH_ROWS = frozenset({"load", "demo"})
 @dataclass(frozen=True)
 class Execution:
     """What the command line says of Spark. ``options`` are those of spark-submit, ``arguments`` are the job's own,
-    from its name on; ``delta`` brings Delta's jars.
+    from its name on; ``delta`` brings Delta's jars; ``lasts`` says that the JVM has work for minutes.
     """
 
     job: str = ""
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     delta: bool = False
+    lasts: bool = False
     debug: bool = False
 
     @cached_property
@@ -69,8 +70,8 @@ class Execution:
 
     @property
     def is_short(self) -> bool:
-        """Whether a JVM that never leaves its fast compiler is done sooner: in jobs; a session of no job may last."""
-        return bool(self.job)
+        """Whether a JVM that never leaves its fast compiler is done sooner; a session of no job may last."""
+        return bool(self.job) and not self.lasts
 
 
 STARTED_BY_SPARK = "PYSPARK_GATEWAY_PORT" in os.environ

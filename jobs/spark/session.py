@@ -65,9 +65,9 @@ class SparkOnDemand:
         self._context: SparkContext | None = None
         self._failed: BaseException | None = None
 
-    def bring_delta(self) -> None:
-        """Lets the JVM have Delta's jars, if it has not begun."""
-        self._execution = replace(self._execution, delta=True)
+    def adapt(self, *, delta: bool, lasts: bool) -> None:
+        """Says of a JVM that has not begun what it is for."""
+        self._execution = replace(self._execution, delta=delta, lasts=lasts)
 
     def begin(self) -> None:
         """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
@@ -195,11 +195,10 @@ def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
 
 
 @contextmanager
-def spark_session(execution: Execution, *, delta: bool = False) -> Iterator[SparkSession]:
-    """Yields a SparkSession, with ``delta`` one that reads Delta tables."""
+def spark_session(execution: Execution, *, delta: bool = False, lasts: bool = False) -> Iterator[SparkSession]:
+    """Yields a SparkSession; if a JVM begins for it, it is for Delta tables, and for work that ``lasts``, or not."""
     with spark_on_demand(execution) as spark:
-        if delta:
-            spark.bring_delta()
+        spark.adapt(delta=delta or execution.delta, lasts=lasts)
         yield spark.session
 
 

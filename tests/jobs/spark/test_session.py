@@ -62,7 +62,7 @@ class TestSharedSpark:
             session.SparkOnDemand, "session", property(lambda spark: begun.append(spark._execution.delta))
         )
         for delta in (False, True):
-            with session.shared_spark(Execution("report")), session.spark_session(Execution("report"), delta=delta):
+            with session.shared_spark(LOAD), session.spark_session(LOAD, delta=delta):
                 pass
         assert begun == [False, True]
 
