@@ -12,16 +12,17 @@
 # # Capacity: what fills the disk, and when is it full?
 #
 # The messages are those of a real RocketMQ 5.3.3 broker over six days (`opening.py` says how to look at yours
-# instead). The store is tiny, so the disk is, too: change the two numbers below.
+# instead). Several brokers are counted as one. Change the two numbers below.
 
 # %%
 from datetime import timedelta
 
 import matplotlib.pyplot as plt
+import pandas as pd
 from IPython.display import Markdown
 from opening import SIX_DAYS, open_messages
 
-DISK = 8_000_000  # bytes
+DISK = None  # bytes; None: three times what is there now
 RETENTION = timedelta(hours=72)  # fileReservedTime
 spark = open_messages(SIX_DAYS)
 
@@ -36,7 +37,10 @@ topics = spark.sql(
     """
 ).toPandas()
 
-shown = topics.head(20)
+shown = topics.head(12)
+if len(topics) > len(shown):
+    others = topics[len(shown) :].drop(columns="topic").sum()
+    shown = pd.concat([shown, pd.DataFrame([{"topic": f"{len(topics) - len(shown)} others", **others}])])
 figure, axes = plt.subplots(figsize=(9, 0.6 + 0.4 * len(shown)), layout="constrained")
 axes.barh(shown.topic, shown.body_bytes / 1e6, color="#0072b2", label="bodies")
 axes.barh(
@@ -63,8 +67,9 @@ Markdown(
 # ## When was it written?
 
 # %%
-hours = spark.sql("SELECT hour, sum(bytes) AS bytes FROM storage_by_hour GROUP BY hour ORDER BY hour").toPandas()
-days = hours.groupby(hours.hour.dt.floor("D")).bytes.sum()
+hours = spark.sql(
+    "SELECT hour, sum(bytes) AS bytes FROM storage_by_hour WHERE hour IS NOT NULL GROUP BY hour ORDER BY hour"
+).toPandas()
 
 figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")
 axes.bar(hours.hour, hours.bytes / 1e3, width=1 / 24, align="edge", color="#009e73")
@@ -99,15 +104,16 @@ factor = 1 + (beside["queues"] + beside["index"]) / total
 without = log.cumsum() * factor
 kept = log.rolling(int(RETENTION / timedelta(hours=1)), min_periods=1).sum() * factor
 rate = without.iloc[-1] / len(log)  # bytes an hour
-full = without.index[-1] + timedelta(hours=(DISK - without.iloc[-1]) / rate)
+disk = DISK or 3 * without.iloc[-1]
+full = without.index[-1] + timedelta(hours=(disk - without.iloc[-1]) / rate)
 
 figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
 axes.plot(without.index, without / 1e6, color="#0072b2", label="nothing deleted")
 axes.plot(
-    [without.index[-1], full], [without.iloc[-1] / 1e6, DISK / 1e6], "--", color="#0072b2", label="at the mean rate"
+    [without.index[-1], full], [without.iloc[-1] / 1e6, disk / 1e6], "--", color="#0072b2", label="at the mean rate"
 )
 axes.plot(kept.index, kept / 1e6, color="#009e73", label=f"kept for {RETENTION / timedelta(hours=1):.0f} h")
-axes.axhline(DISK / 1e6, color="#cc79a7", label="disk")
+axes.axhline(disk / 1e6, color="#cc79a7", label="disk")
 axes.set(title="Log, consume queues and index on disk", ylabel="MB", xlabel="store time, UTC", ylim=(0, None))
 axes.tick_params(axis="x", rotation=20)
 axes.legend(frameon=False)
@@ -115,7 +121,7 @@ plt.show()
 
 Markdown(
     f"Queues and index add {factor - 1:.0%} to the log. At the mean rate of {rate * 24 / 1e6:.2f} MB a day a disk of "
-    f"{DISK / 1e6:.0f} MB is full on {full:%Y-%m-%d}. Kept for {RETENTION / timedelta(hours=1):.0f} hours, "
+    f"{disk / 1e6:.1f} MB is full on {full:%Y-%m-%d}. Kept for {RETENTION / timedelta(hours=1):.0f} hours, "
     f"no more than "
-    f"{kept.max() / 1e6:.2f} MB are needed at any time ({kept.idxmax():%Y-%m-%d %H:%M}), {kept.max() / DISK:.0%} of it."
+    f"{kept.max() / 1e6:.2f} MB are needed at any time ({kept.idxmax():%Y-%m-%d %H:%M}), {kept.max() / disk:.0%} of it."
 )

@@ -15,6 +15,8 @@
 # commit log: who failed, from when to when, and what became of the messages?
 
 # %%
+from datetime import timedelta
+
 import matplotlib.pyplot as plt
 from IPython.display import Markdown
 from opening import SHOP, open_messages
@@ -23,35 +25,47 @@ spark = open_messages(SHOP)
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999"]
 
 # %% [markdown]
-# ## What was written, five seconds at a time
+# ## What was written, and when?
 
 # %%
+span = spark.sql("SELECT unix_seconds(max(store_timestamp)) - unix_seconds(min(store_timestamp)) FROM messages").first()
+every = max(5, (span[0] or 0) // 300)  # seconds
 writing = spark.sql(
-    """
-    SELECT timestamp_seconds(5 * (unix_seconds(store_timestamp) DIV 5)) AS at,
-           CASE WHEN topic LIKE '%RETRY%' THEN 'retries' WHEN topic LIKE '%DLQ%' THEN 'dead letters'
-                WHEN topic IN ('app-logs', 'orders', 'payments') THEN topic ELSE 'other' END AS kind,
-           count(*) / 5 AS rate
-      FROM messages GROUP BY ALL
+    f"""
+    SELECT timestamp_seconds({every} * (unix_seconds(store_timestamp) DIV {every})) AS at, topic,
+           count(*) / {every} AS rate
+      FROM messages WHERE store_timestamp IS NOT NULL GROUP BY ALL
     """
 ).toPandas()
-rates = writing.pivot(index="at", columns="kind", values="rate").fillna(0)
-rates = rates[["orders", "app-logs", "payments", "retries", "dead letters"]]
+own = writing[~writing.topic.str.match(r"%|SCHEDULE_TOPIC_XXXX|TBW102|(?i:rmq_sys_)")]
+largest = own.groupby("topic").rate.sum().nlargest(3).index
+
+
+def kind(topic):
+    """Returns what a topic is drawn as."""
+    for prefix, name in (("%RETRY%", "retries"), ("%DLQ%", "dead letters")):
+        if topic.startswith(prefix):
+            return name
+    return topic if topic in largest else "other"
+
+
+rates = writing.groupby(["at", writing.topic.map(kind)]).rate.sum().unstack(fill_value=0)
+rates = rates.reindex(columns=[*largest, "retries", "dead letters"], fill_value=0)
 
 figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
-for colour, kind in zip(COLOURS, rates.columns, strict=False):
-    axes.step(rates.index, rates[kind], where="post", color=colour, label=kind)
-axes.set(title="Messages a second", ylabel="messages/s", xlabel="store time, UTC", ylim=(0, None))
+for colour, name in zip(COLOURS, rates.columns, strict=False):
+    axes.step(rates.index, rates[name], where="post", color=colour, label=name)
+axes.set(title=f"Messages a second, each {every} s", ylabel="messages/s", xlabel="store time, UTC", ylim=(0, None))
 axes.legend(frameon=False, loc="upper right")
 plt.show()
 
-logs, retries = rates["app-logs"], rates["retries"]
-Markdown(
-    f"Two things stand out. `app-logs` rises to {logs.max():.0f} messages/s at {logs.idxmax():%H:%M:%S} "
-    f"(median {logs.median():.1f}). "
-    f"Later retries come up to {retries.max():.0f}/s at {retries.idxmax():%H:%M:%S}, while orders go on at "
-    f"{rates.orders.median():.1f}/s."
+peaks = "; ".join(
+    f"`{name}` rises to {rates[name].max():.1f} messages/s at {rates[name].idxmax():%Y-%m-%d %H:%M:%S} "
+    f"(median {rates[name].median():.1f})"
+    for name in rates.columns
+    if rates[name].any()
 )
+Markdown(f"{peaks}.")
 
 # %% [markdown]
 # ## Who failed, and from when to when?
@@ -60,41 +74,49 @@ Markdown(
 # show when the trouble began and ended.
 
 # %%
-failed = spark.sql(
+spark.sql(
     """
-    SELECT substring(topic, 8) AS consumer_group, born_timestamp AS born, uniq_key
-      FROM messages WHERE topic LIKE '\\%RETRY\\%%' AND reconsume_times = 1
+    CREATE OR REPLACE TEMPORARY VIEW failures AS
+    SELECT substring(topic, 8) AS consumer_group, properties['RETRY_TOPIC'] AS origin, born_timestamp AS born
+      FROM messages WHERE startswith(topic, '%RETRY%') AND reconsume_times = 1 AND born_timestamp IS NOT NULL
+    """
+)
+troubles = spark.sql(
+    """
+    WITH each AS (
+      SELECT consumer_group, origin, count(*) AS failed, min(born) AS begin, max(born) AS end FROM failures GROUP BY ALL
+    )
+    SELECT each.*, (SELECT count(*) FROM messages
+                     WHERE topic = origin AND born_timestamp >= begin AND born_timestamp <= end) AS sent
+      FROM each ORDER BY failed DESC LIMIT 6
     """
 ).toPandas()
-sent = spark.sql("SELECT born_timestamp AS born FROM messages WHERE topic = 'orders'").toPandas()
-groups = failed.consumer_group.value_counts()
+failed = spark.table("failures").toPandas()
 
 figure, axes = plt.subplots(figsize=(9, 2.6), layout="constrained")
-for at, (colour, group) in enumerate(zip(COLOURS, groups.index, strict=False)):
+groups = list(dict.fromkeys(troubles.consumer_group))
+for at, (colour, group) in enumerate(zip(COLOURS, groups, strict=False)):
     born = failed[failed.consumer_group == group].born
     axes.plot(born, [at] * len(born), "|", markersize=16, color=colour)
-axes.set_yticks(range(len(groups)), groups.index)
+axes.set_yticks(range(len(groups)), groups)
 axes.invert_yaxis()
 axes.set(
     title="Messages whose first attempt failed",
     xlabel="time at which the message was born, UTC",
-    xlim=(rates.index[0], rates.index[-1]),
+    xlim=(rates.index[0], rates.index[-1] + timedelta(seconds=int(every))),
 )
 axes.margins(y=0.3)
 plt.show()
 
-worst = groups.index[0]
-trouble = failed[failed.consumer_group == worst].born
-begin, end = trouble.min(), trouble.max()
-in_window = sent[(sent.born >= begin) & (sent.born <= end)]
-others = "; ".join(
-    f"`{group}` failed {len(born)} times from {born.min():%H:%M:%S} to {born.max():%H:%M:%S}"
-    for group, born in failed[failed.consumer_group != worst].groupby("consumer_group").born
-)
+worst = groups[0] if groups else ""
 Markdown(
-    f"`{worst}` failed for {len(trouble)} of {len(in_window)} orders born from {begin:%H:%M:%S} to {end:%H:%M:%S}, and "
-    f"for none before or after: it was down for {(end - begin).total_seconds():.0f} seconds. Others had a few bad "
-    f"messages all the time: {others}."
+    "; ".join(
+        f"`{one.consumer_group}` failed for {one.failed} of {one.sent} messages of `{one.origin}` born from "
+        f"{one.begin:%H:%M:%S} to {one.end:%H:%M:%S} ({(one.end - one.begin).total_seconds():.0f} seconds)"
+        + (": it was down" if 1 < one.failed == one.sent else "")
+        for one in troubles.itertuples()
+    )
+    or "No consumer has sent a message back."
 )
 
 # %% [markdown]
@@ -102,55 +124,60 @@ Markdown(
 
 # %%
 fate = spark.sql(
-    f"""
-    SELECT uniq_key, max(reconsume_times) AS attempts, max_by(topic, commit_log_offset) AS last_topic,
+    """
+    SELECT uniq_key, max(reconsume_times) AS attempts,
+           startswith(max_by(topic, (store_timestamp, commit_log_offset)), '%DLQ%') AS dead,
            max(unix_millis(store_timestamp) - unix_millis(born_timestamp)) / 1000 AS seconds
       FROM messages
-     WHERE topic IN ('%RETRY%{worst}', '%DLQ%{worst}') GROUP BY uniq_key
-    """
+     WHERE topic IN ('%RETRY%' || :worst, '%DLQ%' || :worst) AND uniq_key IS NOT NULL
+     GROUP BY uniq_key ORDER BY dead, seconds
+    """,
+    args={"worst": worst},
 ).toPandas()
-dead = fate.last_topic.str.startswith("%DLQ%")
-saved = fate[~dead].attempts.value_counts().sort_index()
+dead = fate[fate.dead.astype(bool)]
+saved = fate.drop(dead.index).attempts.value_counts().sort_index()
 
 figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
 labels = [f"{attempt} {'retry' if attempt == 1 else 'retries'}" for attempt in saved.index] + ["dead letter\nqueue"]
-axes.bar(labels, [*saved, dead.sum()], color=[COLOURS[2]] * len(saved) + [COLOURS[3]])
-axes.set(title=f"How far messages of {worst} had to go", ylabel="messages")
+axes.bar(labels, [*saved, len(dead)], color=[COLOURS[2]] * len(saved) + [COLOURS[3]])
+axes.set(title=f"How far messages of {worst or 'consumers'} had to go", ylabel="messages")
 plt.show()
 
 Markdown(
-    f"{dead.sum()} of {len(fate)} messages ended in the dead letter queue, "
-    f"{fate[dead].seconds.median():.0f} seconds after they were born (median). "
-    f"The other {len(fate) - dead.sum()} were accepted at a retry, as the trouble ended in time for them."
+    f"{len(dead)} of {len(fate)} messages ended in the dead letter queue"
+    + (f", {dead.seconds.median():.0f} seconds after they were born (median)" if len(dead) else "")
+    + f". The other {len(fate) - len(dead)} had no later retry in the log."
 )
 
 # %% [markdown]
-# ## One message, from its producer to the dead letter queue
+# ## One message, from its producer to its end
 #
 # The unique key binds a message's records together, whatever topic they are in; traces tell what the clients saw.
 
 # %%
-key = fate[dead].sort_values("seconds").uniq_key.iloc[-1]
 life = spark.sql(
-    f"""
-    SELECT store_timestamp AS at, topic, reconsume_times, queue_id, queue_offset, keys
-      FROM messages WHERE uniq_key = '{key}' ORDER BY commit_log_offset
     """
+    SELECT store_timestamp AS at, topic, coalesce(try_element_at(keys, 1), uniq_key) AS name
+      FROM messages WHERE uniq_key = :key ORDER BY store_timestamp, commit_log_offset
+    """,
+    args={"key": "" if fate.empty else fate.uniq_key.iloc[-1]},  # a dead letter, if there is one
 ).toPandas()
-seconds = (life["at"] - life["at"].iloc[0]).dt.total_seconds()
+seconds = (life["at"] - life["at"].min()).dt.total_seconds()
 lanes = list(dict.fromkeys(life.topic))
 
-figure, axes = plt.subplots(figsize=(9, 0.9 + 0.5 * len(lanes)), layout="constrained")
+figure, axes = plt.subplots(figsize=(9, 0.9 + 0.5 * max(len(lanes), 3)), layout="constrained")
 axes.plot(seconds, [lanes.index(topic) for topic in life.topic], "o-", color="#0072b2", linewidth=0.8)
 axes.set_yticks(range(len(lanes)), lanes)
 axes.invert_yaxis()
 axes.margins(y=0.2)
-axes.set(title=f"The life of {life['keys'].iloc[0][0]}", xlabel="seconds after it was stored first")
+axes.set(title=f"The life of {', '.join(life.name[:1]) or 'no message'}", xlabel="seconds after it was stored first")
 plt.show()
 
 Markdown(
-    f"The order was stored {len(life)} times: once by its producer, "
+    "No message was tried again."
+    if life.empty
+    else f"The message was stored {len(life)} times: "
     f"{int((life.topic == 'SCHEDULE_TOPIC_XXXX').sum())} times to wait for a retry, "
     f"{int((life.topic == f'%RETRY%{worst}').sum())} times to be tried again, and after "
-    f"{seconds.iloc[-1]:.1f} seconds as a dead letter."
+    f"{seconds.iloc[-1]:.1f} seconds {'as a dead letter' if len(dead) else 'for the last time'}."
 )
