@@ -4,6 +4,9 @@
 ``ROCKETMQ_TABLE``   a Delta table that ``load`` filled (with bodies, for transactions and traces)
 ``ROCKETMQ_STORE``   a broker's storePathRootDir, read as it is; ``ROCKETMQ_SETTINGS`` may hold ``name=value,...``
 ===================  ===============================================================================================
+
+A trace that ends with BrokenPipeError is harmless: a minute after it planned a query, Spark 4.2.0 ends the Python
+processes that planned it, and each prints one.
 """
 
 from __future__ import annotations
