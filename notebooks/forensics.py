@@ -60,8 +60,8 @@ axes.legend(frameon=False, loc="upper right")
 plt.show()
 
 peaks = "; ".join(
-    f"`{name}` rises to {rates[name].max():.1f} messages/s at {rates[name].idxmax():%Y-%m-%d %H:%M:%S} "
-    f"(median {rates[name].median():.1f})"
+    f"`{name}` rises to {rates[name].max():.3g} messages/s at {rates[name].idxmax():%Y-%m-%d %H:%M:%S} "
+    f"(median {rates[name].median():.3g})"
     for name in rates.columns
     if rates[name].any()
 )
