@@ -4,7 +4,7 @@ Each is a file in ``jobs/report/sql/views``: a question, a CREATE VIEW with comm
 (except ``traces``).
 
 In ``spark-sql`` the files are run as they are, after one that makes ``messages`` (a table with bodies has its own
-``body``)::
+``body``; rows that a version before the column ``queue_run`` loaded need ``register``)::
 
     CREATE TEMPORARY VIEW messages AS SELECT *, CAST(NULL AS BINARY) AS body FROM delta.`/data/messages`;
 
@@ -71,8 +71,6 @@ VIEWS = (
 """Each reads ``messages`` and views before it."""
 TRACE_VIEWS = ("traces", "consumptions")
 """Views that need bodies and the functions of ``jobs.report.functions``."""
-
-
 _OF_CHECKS = (
     "retry_ageing", "duplicates", "duplicates_by_topic", "transactions", "transaction_outcomes", "delays",
     "delay_accuracy", "queue_gaps", "clock_steps", "clock_skew_by_host",
@@ -109,7 +107,7 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
     seconds sooner; on storage that Spark has no connector for by Arrow in tasks, kept where the first query has read
     them; else by Delta.
     """
-    own = pa.schema([field for field in table.schema if field.name in schemas.MESSAGES_WITH_BODY.names])
+    own = pa.schema([field for field in table.schema if field.name.lower() in schemas.MESSAGES_WITH_BODY.names])
     columns = schemas.to_spark(own)
     # A bare path would be looked for in Hadoop's ``fs.defaultFS``.
     scheme = "file:" if locations.is_local(table.path) else ""
@@ -122,7 +120,8 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
     if not _reaches(table):
         read = ReadFiles(tuple(table.files), own)
         return spark.range(0, len(read.files), 1, len(read.files)).mapInArrow(read, columns).persist()
-    reader = spark.read.schema(columns).option("basePath", scheme + table.path).option("__globPaths__", "false")
+    reader = spark.read.schema(columns).option("basePath", scheme + table.path)
+    reader = reader.option("__globPaths__", "false")  # a path may have brackets and stars, and is no pattern
     return reader.parquet(*(scheme + file.path for file in table.files))
 
 

@@ -56,7 +56,7 @@ def rows_in(spark: SparkSession, path: str, *, by_delta: bool) -> list[dict[str,
 @pytest.fixture(scope="module")
 def usual(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
     """A table as ``load`` makes it, and its rows."""
-    path = str(tmp_path_factory.mktemp("shapes") / "my table, 50%")
+    path = str(tmp_path_factory.mktemp("shapes") / "my table, 50% [*]{a}")
     write(path, partition_by=["store_date"])
     found = rows_in(spark, path, by_delta=False)
     written = sorted(messages().to_pylist(), key=place)
