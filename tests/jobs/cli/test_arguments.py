@@ -38,7 +38,7 @@ TAKES = {
     "inspect": f"{LOG} {OUTPUT} --stores --replica --topic --from --limit --bodies",
     "load": f"{LOG} {OUTPUT} --stores --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
     " --repair-from --repair-damaged --dry-run",
-    "report": f"{OUTPUT} --table --by --checks --html --csv",
+    "report": f"{OUTPUT} --table --by --broker --topic --begin --end --checks --html --csv",
 }
 """The options of each job, and of each question."""
 
