@@ -39,8 +39,8 @@ import pyarrow as pa
 
 from jobs.report import data_size, functions
 from jobs.table.messages_table import MessagesTable
-from storeformat.errors import DependencyMissing
-from storeformat.storage import locations
+from storeformat.errors import DependencyMissing, MissingInput
+from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.table_files import ReadFiles
 
@@ -120,6 +120,9 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
     if not _reaches(table):
         read = ReadFiles(tuple(table.files), own)
         return spark.range(0, len(read.files), 1, len(read.files)).mapInArrow(read, columns).persist()
+    for file in table.files:  # Spark passes over a file that has become empty
+        if files.size_of(file.path) != file.size:
+            raise MissingInput("the table cannot be read: a file is not what Delta's log says", path=file.path)
     reader = spark.read.schema(columns).option("basePath", scheme + table.path)
     reader = reader.option("__globPaths__", "false")  # a path may have brackets and stars, and is no pattern
     return reader.parquet(*(scheme + file.path for file in table.files))

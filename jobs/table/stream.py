@@ -114,7 +114,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planned is not None and (self._planned[0], self._planned[1].end) == (begin, stop):
             reading: LogReading | None = self._planned[1]
         else:
-            reading = self._read(open_store(self._options, needs_index_sizes=False), begin, stop)
+            store = open_store(self._options, needs_index_sizes=False)
+            reading = self._read(store, begin, stop)
+            tail = tail_of(store.segments, stop)
+            if reading is not None and reading.end == stop and end.get(TAIL, tail) != tail:
+                raise _another_log(store.root, "other bytes before it", stop)
         if reading is None or reading.end != stop:
             raise _another_log(self._options.store, begin if reading is None else reading.end, stop)
         return replace(self._reader, log_partitions=proven_partitions(reading, begin)).partitions()
@@ -132,9 +136,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end < begin:
             raise _another_log(store.root, end, begin)
         segment = segment_at(store.segments, begin - 1)
-        if segment is None or any(one.base == begin for one in store.segments):  # nothing of it is there, or was read
+        if segment is None or start.get(TAIL) == tail_of(store.segments, begin):  # nothing of it is there any more
             return
-        if start.get(TAIL) == tail_of(store.segments, begin):
+        if TAIL not in start and any(one.base == begin for one in store.segments):
             return
         rules = DecodeRules(as_broker=store.as_broker, properties=(), check_crc=False)
         with files.RangeReader(segment.path) as reader:
@@ -161,8 +165,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reading
 
 
-def _another_log(path: str, found: int, expected: int) -> Refused:
-    """Returns the refusal of a log that leads to the offset ``found`` where the stream was at ``expected``."""
+def _another_log(path: str, found: object, expected: int) -> Refused:
+    """Returns the refusal of a log that leads elsewhere (``found``) than to the offset ``expected`` of the stream."""
     return Refused(
         "the log is not the one that was read: it was truncated, or is another store's",
         path=path, found=found, expected=expected,

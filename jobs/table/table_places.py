@@ -14,16 +14,25 @@ What a URI does not say, such as keys, delta-rs takes from the environment or a 
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import parse_qsl, unquote
 
+from storeformat.errors import UsageError
 from storeformat.storage import locations
 
 _OPTION_OF_SETTING = {"endpoint_override": "aws_endpoint_url", "region": "aws_region"}
 
 
 def place_of(path: str) -> tuple[str, dict[str, str]]:
-    """Returns what delta-rs calls a place, and the options for it."""
+    """Returns what delta-rs calls a place, and the options for it. Raises UsageError for a local path that it takes for
+    another one.
+    """
     if locations.is_local(path):
+        if escape := re.search("%[0-9A-Fa-f]{2}", locations.local_path(path)):
+            raise UsageError(
+                f"delta-rs takes {escape[0]} in the path of a table for another character: {path}",
+                advice="give the directory another name",
+            )
         return locations.local_path(path), {}
     plain, settings = locations.split_settings(path)
     scheme, _, rest = plain.partition("://")

@@ -237,12 +237,26 @@ def test_numbers_that_do_not_go_on(found: dict[str, list[Row]]) -> None:
 
 
 def test_rows_that_were_deleted_are_no_gap(spark: SparkSession) -> None:
-    """Of a run that lacks its end nothing can be said, and rows that a repair wrote between others say nothing."""
+    """Of a run that lacks its end nothing can be said."""
     log = as_loaded([{"cluster": "c", **message(at, "T", queue_offset=at)} for at in range(100)])
     left = [row for row in log if not 40 <= row["commit_log_offset"] < 60]
-    left[45] |= dict.fromkeys(schemas.RUNS)
     other = registered(spark, left)
     assert other.table("queue_gaps").count() == other.table("clock_steps").count() == 0
+
+
+def test_rows_that_a_repair_wrote_here_and_there(spark: SparkSession) -> None:
+    """They say nothing of runs, and so the others of their broker are looked at, too; the clock went back at one."""
+    log = as_loaded([
+        {"cluster": "c", **message(100 * at, "T", queue_offset=at, at=at - 30 * (at >= 45))} for at in range(50)
+    ])  # fmt: skip
+    for number in (10, 25, 40):
+        log[number] |= dict.fromkeys(schemas.RUNS)
+    log[47] |= {"queue_offset": 90, **dict.fromkeys(schemas.RUNS)}
+    other = registered(spark, log)
+    gaps = other.table("queue_gaps").orderBy("commit_log_offset").collect()
+    assert [(row.expected, row.found) for row in gaps] == [(47, 90), (91, 48)]
+    assert [row.commit_log_offset for row in other.table("clock_steps").collect()] == [4500]
+    assert other.table("messages_gaps").count() == 0
 
 
 def test_random_messages(spark: SparkSession) -> None:

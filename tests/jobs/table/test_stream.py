@@ -214,6 +214,22 @@ def test_what_a_stream_does_not_take(growing: Growing, options: dict[str, str]) 
     assert str(caught.value) == "a stream takes neither records=defects nor on-damage nor trust-store-times"
 
 
+def test_a_log_that_was_wiped_and_has_grown_as_long(growing: Growing) -> None:
+    """Also where the stream has come to a segment's end, and where it had planned a batch before it was ended."""
+    reader = growing.reader(**{"until-offset": SEGMENT})
+    at_the_end = reader.latestOffset({"offset": 0}, ReadAllAvailable())
+    assert at_the_end["offset"] == SEGMENT
+    end = growing.reader().latestOffset(at_the_end, ReadAllAvailable())
+    growing.log = LogBuilder(SEGMENT, clock=growing.log.clock)
+    growing.grow(200)
+    assert growing.log.end_offset == end["offset"]
+    for offset in (at_the_end, end):
+        with pytest.raises(Refused, match="is another store's"):
+            growing.reader().latestOffset(offset, ReadAllAvailable())
+    with pytest.raises(Refused, match="found other bytes before it, expected"):
+        growing.reader().partitions(at_the_end, end)
+
+
 def test_an_offset_of_an_older_version_leads_by_the_sizes(growing: Growing) -> None:
     end = growing.reader().latestOffset({"offset": 0}, ReadAllAvailable())
     older = {"offset": end["offset"]}

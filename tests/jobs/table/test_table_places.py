@@ -19,7 +19,7 @@ from support.store_builder import LogBuilder
 
 from jobs.report.facts import CHECKS
 from jobs.table.table_places import place_of
-from storeformat.errors import Refused
+from storeformat.errors import Refused, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -89,6 +89,12 @@ def test_what_a_path_says_to_delta_rs() -> None:
 def test_other_places(path: str, place: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_KEY", raising=False)
     assert place_of(path) == (place, options)
+
+
+def test_a_path_that_delta_rs_takes_for_another_is_refused() -> None:
+    assert place_of("/a/50%") == ("/a/50%", {})
+    with pytest.raises(UsageError, match="delta-rs takes %20 in the path of a table for another character: /a/c%20d"):
+        place_of("/a/c%20d")
 
 
 def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:

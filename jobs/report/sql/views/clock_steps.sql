@@ -6,11 +6,16 @@ CREATE OR REPLACE TEMPORARY VIEW clock_steps (
   previous_stored, stored,
   milliseconds COMMENT 'How far back'
 ) AS
-WITH followed AS (
+WITH unknown AS (SELECT DISTINCT cluster, broker, TRUE AS whole FROM messages WHERE log_run IS NULL),
+ends AS (
+  SELECT /*+ BROADCAST(unknown) */ messages.*
+    FROM messages LEFT JOIN unknown ON unknown.cluster <=> messages.cluster AND unknown.broker <=> messages.broker
+   WHERE store_timestamp IS NOT NULL AND (whole OR log_run > 0)
+),
+followed AS (
   SELECT cluster, broker, commit_log_offset, store_timestamp,
          lag(store_timestamp) OVER (PARTITION BY cluster, broker ORDER BY commit_log_offset) AS previous
-    FROM messages
-   WHERE store_timestamp IS NOT NULL AND (log_run > 0 OR log_run IS NULL)
+    FROM ends
 )
 SELECT cluster, broker, commit_log_offset, previous, store_timestamp, unix_millis(previous) - unix_millis(store_timestamp)
   FROM followed

@@ -7,17 +7,22 @@ CREATE OR REPLACE TEMPORARY VIEW messages_gaps (
   bytes,
   previous_stored, stored
 ) AS
-WITH followed AS (
+WITH unknown AS (SELECT DISTINCT cluster, broker, TRUE AS whole FROM messages WHERE log_run IS NULL),
+ends AS (
+  SELECT /*+ BROADCAST(unknown) */ messages.*, if(whole, NULL, log_run) AS run
+    FROM messages LEFT JOIN unknown ON unknown.cluster <=> messages.cluster AND unknown.broker <=> messages.broker
+   WHERE whole OR log_run > 0
+),
+followed AS (
   SELECT *,
          lag(commit_log_offset + size) OVER log AS begin_offset,
-         lag(log_run) OVER log AS previous_run,
+         lag(run) OVER log AS previous_run,
          lag(store_timestamp) OVER log AS previous_stored
-    FROM messages
-   WHERE log_run > 0 OR log_run IS NULL
+    FROM ends
   WINDOW log AS (PARTITION BY cluster, broker ORDER BY commit_log_offset)
 )
 SELECT cluster, broker, begin_offset, commit_log_offset, commit_log_offset - begin_offset, previous_stored,
        store_timestamp
   FROM followed
   -- Less than the next record needs may be the end of a segment, into which that did not fit.
- WHERE commit_log_offset >= begin_offset + size + 8 AND coalesce(log_run, 1) <> 2 AND coalesce(previous_run, 2) <> 1;
+ WHERE commit_log_offset >= begin_offset + size + 8 AND coalesce(run, 1) <> 2 AND coalesce(previous_run, 2) <> 1;

@@ -7,17 +7,20 @@ CREATE OR REPLACE TEMPORARY VIEW queue_gaps (
   missing COMMENT 'Messages between them; 0 unless it is a gap',
   previous_stored, stored, commit_log_offset
 ) AS
-WITH ends AS (
-  -- The loader has seen that within a run every number follows the one before: only the ends are put in order. An inner
-  -- batch is one record with many numbers. A damaged head may hold any number, and must not end the query.
-  SELECT *, try_add(queue_offset, coalesce(inner_num, 1)) AS next
-    FROM messages
-   WHERE dispatched AND (queue_run > 0 OR queue_run IS NULL)
+WITH unknown AS (SELECT DISTINCT cluster, broker, TRUE AS whole FROM messages WHERE queue_run IS NULL),
+ends AS (
+  -- The loader has seen that within a run every number follows the one before: only the ends are put in order, and all
+  -- rows of a broker of which some say nothing (those of an older load, or of a repair). An inner batch is one record
+  -- with many numbers. A damaged head may hold any number, and must not end the query.
+  SELECT /*+ BROADCAST(unknown) */ messages.*, if(whole, NULL, queue_run) AS run,
+         try_add(queue_offset, coalesce(inner_num, 1)) AS next
+    FROM messages LEFT JOIN unknown ON unknown.cluster <=> messages.cluster AND unknown.broker <=> messages.broker
+   WHERE dispatched AND (whole OR queue_run > 0)
 ),
 followed AS (
   SELECT *,
          lag(next) OVER queue AS expected,
-         lag(queue_run) OVER queue AS previous_run,
+         lag(run) OVER queue AS previous_run,
          lag(store_timestamp) OVER queue AS previous_stored
     FROM ends
   WINDOW queue AS (PARTITION BY cluster, broker, topic, queue_id ORDER BY commit_log_offset)
@@ -33,4 +36,4 @@ SELECT cluster, broker, topic, queue_id,
        commit_log_offset
   FROM followed
   -- The first row of a run is compared with the last of the one before. Where that was deleted, nothing can be said.
- WHERE queue_offset <> expected AND coalesce(queue_run, 1) <> 2 AND coalesce(previous_run, 2) <> 1;
+ WHERE queue_offset <> expected AND coalesce(run, 1) <> 2 AND coalesce(previous_run, 2) <> 1;
