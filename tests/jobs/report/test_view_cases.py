@@ -57,11 +57,17 @@ TIMERS: list[tuple[list[Row], tuple[int, ...], tuple[float | None, ...]]] = [
          timer(0, "k", BEGIN_MS + 60)],
         (2, 2, 0, 0), (15, 17.5, 20),
     ),
-    # Put back into the timer because its time was far away: it counts once.
+    # Put back into the timer because its time was far away (TimerMessageStore#convert): it counts once.
+    (
+        [timer(0, "k", BEGIN_MS), timer(1, "k", BEGIN_MS, TIMER_ROLL_TIMES="1"),
+         timer(2, "k", BEGIN_MS, TIMER_ROLL_TIMES="2"), timer(3, "k", BEGIN_MS, "orders", TIMER_ROLL_TIMES="2")],
+        (1, 1, 0, 0), (3, 3.0, 3),
+    ),
+    ([timer(4, "k", BEGIN_MS, TIMER_ROLL_TIMES="7"), timer(5, "k", BEGIN_MS, "orders")], (1, 1, 0, 0), (5, 5.0, 5)),
     ([timer(0, "k", BEGIN_MS), timer(9, "k", BEGIN_MS, TIMER_ROLL_TIMES="1")], (1, 0, 0, 1), (None,) * 3),
     ([timer(9, "k", BEGIN_MS, TIMER_ROLL_TIMES="1")], (1, 0, 0, 1), (None,) * 3),
     ([timer(0, "k", BEGIN_MS), timer(9, "k", BEGIN_MS + 1, TIMER_ROLL_TIMES="1")], (2, 0, 0, 2), (None,) * 3),
-    # Recalled, by its key, or by topic and key.
+    # Recalled, by its key, or by topic and key (RecallMessageProcessor).
     ([timer(0, "k", BEGIN_MS), timer(9, None, 0, TIMER_DEL_UNIQKEY="k")], (1, 0, 0, 0), (None,) * 3),
     ([timer(0, "k", BEGIN_MS), timer(9, None, 0, TIMER_DEL_UNIQKEY="orders+k")], (1, 0, 0, 0), (None,) * 3),
     ([timer(0, "k", BEGIN_MS), timer(9, None, 0, TIMER_DEL_UNIQKEY="pay+k")], (1, 0, 0, 1), (None,) * 3),

@@ -195,42 +195,6 @@ def test_rows_that_a_broker_and_clients_may_well_write(catalog: SparkSession, ro
     assert [row["consumer_group"] for row in found.checks["retries"]] == ["g"]
 
 
-def test_a_timer_that_stores_a_message_again_or_is_told_to_forget_it(catalog: SparkSession, rows: list[Row]) -> None:
-    """As TimerMessageStore#convert and RecallMessageProcessor write it; "lost" is what is overdue."""
-    plain = next(row for row in rows if row["topic"] == "orders")
-    due = int(plain["store_timestamp"].timestamp() * 1000) - 5000
-    timer = {"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(due)}
-
-    def row(offset: int, key: str, topic: str = "rmq_sys_wheel_timer", **more: str) -> Row:
-        return plain | {"commit_log_offset": offset, "uniq_key": key, "topic": topic, "properties": timer | more}
-
-    stored = [
-        row(0, "long"),
-        row(1, "long", TIMER_ROLL_TIMES="1"),
-        row(2, "long", TIMER_ROLL_TIMES="2"),
-        row(3, "long", "orders", TIMER_ROLL_TIMES="2"),
-        row(4, "begin deleted", TIMER_ROLL_TIMES="7"),
-        row(5, "begin deleted", "orders", TIMER_ROLL_TIMES="7"),
-        row(6, "old"),
-        row(7, "r1", TIMER_DEL_UNIQKEY="old"),
-        row(8, "new"),
-        row(9, "r2", TIMER_DEL_UNIQKEY="orders+new"),
-        row(10, "lost"),
-    ]
-    other = catalog.newSession()
-    table = pa.Table.from_pylist(stored, schema=schemas.MESSAGES_WITH_BODY)
-    views.register(
-        other, other.createDataFrame(table, schemas.to_spark(schemas.MESSAGES_WITH_BODY)), ("delays", "delay_accuracy")
-    )
-    found = [(row.uniq_key, row.state) for row in other.table("delays").orderBy("commit_log_offset").collect()]
-    assert found == [
-        ("long", "delivered"), ("begin deleted", "delivered"), ("old", "recalled"), ("new", "recalled"),
-        ("lost", "overdue"),
-    ]  # fmt: skip
-    (accuracy,) = other.table("delay_accuracy").collect()
-    assert (accuracy.scheduled, accuracy.delivered, accuracy.waiting, accuracy.overdue) == (5, 2, 0, 1)
-
-
 def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_path: Path) -> None:
     """For tools that know a catalog and no Python."""
     of_broker = [row for row in rows if row["broker"] == STORES[0]]
