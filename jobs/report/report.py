@@ -86,8 +86,8 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
 
 
 def narrow(spark: SparkSession, options: ReportOptions) -> None:
-    """Leaves in the view ``messages`` what a report is about. Where rows between are left out nobody knows the ends of
-    runs.
+    """Limits the view ``messages`` to the rows of the report. If that drops rows between others, the ends of runs are
+    unknown.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
 
@@ -106,18 +106,17 @@ def narrow(spark: SparkSession, options: ReportOptions) -> None:
 
 
 def _calendar(milliseconds: int) -> datetime:
-    """Returns a time, or the end of the calendar before or after which it is."""
+    """Returns a time; one outside of years 1 to 9999 becomes the nearest one inside."""
     return EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_MILLISECOND), LAST_MILLISECOND))
 
 
 def named(options: ReportOptions) -> str:
-    """Returns the table, and of which part of it the report is."""
-    topics = (one.topic if one.queue_id is None else f"{one.topic}:{one.queue_id}" for one in options.topics)
+    """Returns the table's name, and the part of it that the report covers."""
     times = {"from": options.begin, "to": options.end}
     return ", ".join([
         options.table,
         *([] if options.broker is None else [f"broker {options.broker}"]),
-        *(f"topic {topic}" for topic in topics),
+        *(f"topic {topic}" for topic in options.topics),
         *(f"{word} {moment(_calendar(at))} UTC" for word, at in times.items() if at is not None),
     ])  # fmt: skip
 

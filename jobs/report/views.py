@@ -85,7 +85,7 @@ def of_report(by: str, *, checks: bool, plots: bool) -> tuple[str, ...]:
 
 
 def over_table(started: SparkSession, table: MessagesTable, names: Sequence[str]) -> SparkSession:
-    """Returns a session of its own, in which all times are UTC and these views lie over a table."""
+    """Returns a new session with these views over a table; its time zone is UTC."""
     spark = started.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     register(spark, _rows_of(spark, table), names)
@@ -93,12 +93,12 @@ def over_table(started: SparkSession, table: MessagesTable, names: Sequence[str]
 
 
 def needs_delta(table: MessagesTable) -> bool:
-    """Returns whether only Delta can read a table: files are not its rows, or directories not its partitions."""
-    return not (table.is_plain() and (table.paths_name_partitions or not _reaches(table)))
+    """True if only Delta can read the table: its files hold more than its rows, or its paths do not name partitions."""
+    return not (table.is_plain and (table.paths_name_partitions or not _reaches(table)))
 
 
 def _reaches(table: MessagesTable) -> bool:
-    """Returns whether Spark has a connector for the storage of a table."""
+    """True if Spark has a connector for the table's storage."""
     return locations.is_local(table.path) or table.path.startswith("hdfs://")
 
 

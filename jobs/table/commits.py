@@ -7,7 +7,7 @@ another, of loads of        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TO
 some topics
 another, of loads past      ``rocketmq-store-spark/CLUSTER/BROKER/salvaged/EPOCH`` -> where the first damage was
 damage
-another                     ``rocketmq-store-spark/CLUSTER/BROKER/tail/EPOCH`` -> CRC-32 of what is before that offset
+another                     ``rocketmq-store-spark/CLUSTER/BROKER/tail/EPOCH`` -> CRC-32 of the last bytes loaded
 files that were added       with the smallest and largest values that Delta skips files by
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
@@ -55,7 +55,7 @@ class BrokerState:
     """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
 
     ``recorded`` says that the table's transactions tell so; else its rows do. From ``salvaged_from`` on rows were read
-    past damage of the log. ``tail`` tells the log from others, by the bytes before ``end``.
+    past damage of the log. ``tail`` is the CRC-32 of the log's bytes before ``end``; another log has another one.
     """
 
     end: int
@@ -112,7 +112,8 @@ def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -
     if not ends:
         return None
     epoch_now = max(ends)
-    salvaged, tail = (transactions.get(f"{prefix}{what}/{epoch_now}") for what in (_SALVAGED, _TAIL))
+    salvaged = transactions.get(f"{prefix}{_SALVAGED}/{epoch_now}")
+    tail = transactions.get(f"{prefix}{_TAIL}/{epoch_now}")
     return BrokerState(ends[epoch_now], epoch_now, topics.get(epoch_now, ()), salvaged_from=salvaged, tail=tail)
 
 

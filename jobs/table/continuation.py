@@ -1,5 +1,5 @@
-"""Does the log go on from what was read of it? Compares the newest rows with the records at their offsets, and what is
-before the offset that was reached.
+"""Does the log continue what was loaded? Compares the newest rows with the records at their offsets, and the CRC of the
+bytes before the end of the last load.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TAIL = 4096
 
 
 def tail_of(segments: Sequence[Segment], end: int) -> int | None:
-    """Returns the CRC-32 of the bytes before an offset in its segment, which tells logs apart; None where no file has
-    them.
+    """Returns the CRC-32 of up to 4,096 bytes before an offset, all in one segment; None if that segment is gone. Two
+    logs with the same offsets differ in it.
     """
     segment = segment_at(segments, end - 1)
     if segment is None:

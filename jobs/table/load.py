@@ -332,10 +332,7 @@ class Load:
     @property
     def _topics(self) -> tuple[str, ...]:
         """The topics asked for, as the command line writes them; empty: all."""
-        named = {
-            item.topic if item.queue_id is None else f"{item.topic}:{item.queue_id}" for item in self._options.topics
-        }
-        return tuple(sorted(named))
+        return tuple(sorted(set(map(str, self._options.topics))))
 
     def _commit(
         self,

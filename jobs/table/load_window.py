@@ -25,7 +25,7 @@ class Window:
 
     The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
     newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are gone.
-    ``tail`` is the CRC-32 of what was before them (``continuation.tail_of``), None where nothing says so.
+    ``tail`` is the CRC-32 of the bytes before ``rows_from`` (``continuation.tail_of``), None if the table has none.
     """
 
     scan_from: int

@@ -126,6 +126,7 @@ class MessagesTable:
                 raise TotalsDisagree("two readers of the table's log disagree", path=self.path, found=name)
         return found
 
+    @cached_property
     def is_plain(self) -> bool:
         """Returns whether its files are its rows, and its log has every version since the first one or a checkpoint."""
         if self._table.protocol().min_reader_version != 1:
@@ -169,7 +170,7 @@ class MessagesTable:
 
     @property
     def paths_name_partitions(self) -> bool:
-        """Whether every file is below the table's place, in directories that name its partition as ``load`` does."""
+        """True if each file's path below the table names its partition, as ``load`` writes it."""
         return all(
             file.name.split("/")[:-1]
             == [f"{name}={NO_DATE if value is None else value}" for name, value in file.values.items()]

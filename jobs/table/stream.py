@@ -1,10 +1,9 @@
 """``spark.readStream.format("rocketmq-commitlog")``: a commit log that grows, as a stream of rows of ``messages``.
 
-An offset of the stream is an offset of the log, ``{"offset": 4096, "tail": 305419896}``, with the CRC of what is before
-it: the rows of a batch are those of the records between two of them. So a query that starts again from its checkpoint
-reads the very bytes again that it had planned to, and gives each record once where its sink does. Each batch looks at
-the store again: segments that were begun since belong to it, and those that retention deleted are no longer needed, or
-missed by name.
+A stream offset is ``{"offset": 4096, "tail": 305419896}``: an offset of the log and the CRC-32 of the bytes before it.
+A batch holds the records between two offsets. A query that restarts from its checkpoint reads the same bytes again, and
+gives each record once if its sink does. Each batch opens the store again, so it sees new segments; segments that
+retention has deleted are no longer needed, or an error names them.
 
 What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet, and a
 store may be restored, salvaged or wiped: a stream ends with an error when the log's records no longer lead to where it

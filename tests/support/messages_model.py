@@ -118,7 +118,7 @@ def from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def whole(text: str | None, bits: int) -> int | None:
-    """The number that a property is, None where it is none of so many bits."""
+    """The property as a whole number; None if it is not one, or needs more bits."""
     found = int(text) if text is not None and re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
     return found if found is not None and -(2**bits) <= found < 2**bits else None
 

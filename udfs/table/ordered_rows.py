@@ -91,7 +91,7 @@ class OrderedRows:
         if set(schemas.RUNS) <= set(rules.columns):
             runs = np.stack([queue_runs(logged, groups, by_queue, rows["inner_num"], order), log_runs(logged)])
             made |= dict(zip(schemas.RUNS, map(pa.array, runs if order is None else runs[:, order]), strict=True))
-        columns = [made.get(name) or rows[name] for name in self.rules.columns]
+        columns = [made[name] if name in made else rows[name] for name in self.rules.columns]
         return pa.Table.from_arrays(columns, schema=self.rules.schema)
 
     def _queues(self, heads: Heads, codes: Int32s, topics: list[bytes]) -> tuple[Int64s, int]:

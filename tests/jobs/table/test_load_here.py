@@ -180,7 +180,7 @@ def test_a_log_that_is_another_one_from_some_record_on(
 
 @pytest.mark.parametrize("rows", ["deleted", "of some topics"])
 def test_a_log_that_was_wiped_and_has_grown_as_long(log: LogBuilder, tmp_path: Path, table: Path, rows: str) -> None:
-    """No row is left to compare, or none that lies where the log differs: what is before the end differs."""
+    """The rows cannot tell: none is left, or none is of a topic that changed. The bytes before the end do."""
     root = log.write(tmp_path / "s")
     topics = {"topics": (TopicFilter("T0"),)} if rows == "of some topics" else {}
     load_here(root, table, until_offset=log.records[50].offset, **topics)

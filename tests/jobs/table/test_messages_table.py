@@ -122,7 +122,7 @@ def test_a_version_that_others_have_left_behind_is_read_as_it_was(path: str, cle
     for number in range(12, 21):
         load(path, number * 10, seen=BrokerState(number * 10, 0))
     assert json.loads(Path(path, "_delta_log", "_last_checkpoint").read_text())["version"] == 20
-    assert table.is_plain()
+    assert table.is_plain
     assert table.state("c", "b") == BrokerState(120, 0)
 
 
@@ -287,7 +287,7 @@ def test_a_commit_without_delayed_messages_says_so(path: str) -> None:
 
 
 class StandIn:
-    """delta-rs' table, but for what a subclass does instead."""
+    """A table of delta-rs; a subclass overrides single methods."""
 
     def __init__(self, real: DeltaTable) -> None:
         self.real = real
