@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from jobs.rebuild.manifest import MANIFEST
@@ -11,7 +12,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import beneath, broker_lock, durable, files, local_status, locations
+from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs, store_owner
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
@@ -46,13 +47,15 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 
 @contextmanager
-def stopped_store(root: str, *sources: str, dry_run: bool) -> Iterator[None]:
-    """Within it no broker has the store, and none can start with it, and the directories stay the same; raises Refused
-    if a broker has it, and as ``beneath.keeping``.
+def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
+    """Within it no broker has the store, and none can start with it, and this process has the rights of its owner
+    alone, unless it is to change nothing. Raises Refused if a broker has it, and as ``store_owner.acting``.
     """
-    with beneath.keeping(root, *sources), broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
-        groups = (locations.join(group, DATA) for group in group_directories(root))
-        refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
+    logs = [locations.join(root, COMMIT_LOG), *(locations.join(group, DATA) for group in group_directories(root))]
+    refuse_mapped_log(logs)  # root sees the processes of all users
+    acting = nullcontext() if dry_run else store_owner.acting(root)
+    with acting, broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
+        refuse_mapped_log(logs)
         yield
 
 
@@ -126,14 +129,22 @@ def log_trouble(root: str, log: SwapLog) -> str | None:
     return None
 
 
-def check_places(root: str, places: Sequence[SwapPath]) -> None:
+def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
     """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
-    mounted from elsewhere on this one, as containers do.
+    mounted from elsewhere on this one, as containers do, or behind a link, or is another user's.
     """
-    backup = locations.join(root, BACKUP)
-    names = [locations.join(root, place.path) for place in places if place.old]
-    for path in [*names, *([backup] if durable.present(backup) else [])]:
-        if local_status.lies_apart(root, path):
+    for source in sources:
+        store_owner.refuse_foreign(source)
+    moved = [place.path for place in places]
+    for name in dict.fromkeys([BACKUP, *(path.rpartition("/")[0] for path in moved)]):
+        above = locations.join(root, *name.split("/")) if name else root
+        if outputs.resolved(above) != os.path.normpath(locations.join(outputs.resolved(root), name)):
+            raise Refused("a link is in the way", path=above, advice="nothing was changed")
+    for path in (locations.join(root, name) for name in [BACKUP, *moved]):
+        for directory in (locations.parent_of(path), path):
+            if durable.is_directory(directory):
+                store_owner.refuse_foreign(directory)
+        if durable.present(path) and local_status.lies_apart(root, path):
             raise Refused(
                 "this is a separate mount and cannot be renamed in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",

@@ -18,7 +18,7 @@ from jobs.preflight.answer import start_facts
 from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import beneath, durable, files, local_status, locations, outputs
+from storeformat.storage import durable, files, local_status, locations, outputs, store_owner
 from storeformat.store import swap
 from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
@@ -53,8 +53,9 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         outputs.place_for(locations.absolute(options.rebuilt), alone=False),
     )
     conf = read_broker_conf(options.broker_conf)  # read before anything moves
-    kept = (source,) if locations.is_local(source) and files.exists(source) else ()
-    with backups.stopped_store(root, *kept, dry_run=options.dry_run):
+    if not options.dry_run and locations.is_local(source) and files.exists(source):
+        store_owner.give(source, root)
+    with backups.stopped_store(root, dry_run=options.dry_run):
         if locations.is_local(source):
             facts = _publish(root, source, None, options, reporter)
         else:
@@ -72,7 +73,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
-        beneath.refuse_directory_of_others(open_one.directory, root)  # this one could not move all of its files
+        backups.check_places(root, open_one.journal.places, open_one.directory)
         again = _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None
         if options.dry_run:
             return backups.would_settle(open_one, "finished" if again else "undone")
@@ -91,19 +92,21 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     backups.refuse_mapped_log(log.directories)
-    if not beneath.can_give_to_owner_of(root):
+    if not store_owner.is_owner_of(root):
         notes.append("the store belongs to another user: make sure that the broker may write to the new files")
     if remote is not None:
         _check_space(root, manifest)
         if options.dry_run:
             notes.append("the rebuild was not fetched, and its bytes were not checked")
         else:
-            _fetch(root, remote, source, manifest, reporter)
+            files.make_directory(source)
+            fetch(remote, source, manifest, reporter)
     if remote is None or not options.dry_run:
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
-    backups.check_places(root, places)
-    if remote is None and local_status.device_of(source) != local_status.device_of(outputs.resolved(root)):
+    moves = remote is None and local_status.device_of(source) == local_status.device_of(outputs.resolved(root))
+    backups.check_places(root, places, *([source] if moves else []))
+    if remote is None and not moves:
         _check_space(root, manifest)
     number = backups.next_sequence(known)
     journal = SwapJournal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
@@ -114,15 +117,6 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
             done = backups.carry_out(root, journal, progress.update)
     made: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size}
     return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
-
-
-def _fetch(root: str, remote: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
-    """Fetches a rebuild into a directory below ``backup/`` that nobody else can write into."""
-    beneath.make_directory(locations.join(root, BACKUP), root, beneath.ownership_of(root))
-    beneath.make_directory(target, root)
-    beneath.refuse_directory_of_others(target, root)
-    with beneath.held(target, root) as here:
-        fetch(remote, here, manifest, reporter)
 
 
 # ------------------------------------------------------------------------------------------- after a publish cut short

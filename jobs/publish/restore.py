@@ -15,7 +15,7 @@ from jobs.contract.reporter import Reporter
 from jobs.preflight.answer import start_facts
 from jobs.publish import backups
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import beneath, durable, locations
+from storeformat.storage import durable, locations
 from storeformat.store import swap
 from storeformat.store.layout import ABORT, BACKUP
 from storeformat.store.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
@@ -39,7 +39,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
     open_one = backups.unfinished(known)
     undone = None
     if open_one is not None:
-        beneath.refuse_directory_of_others(open_one.directory, root)  # this one could not move all of its files
+        backups.check_places(root, open_one.journal.places, open_one.directory)
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
         how = "finished" if again else "undone"
@@ -55,10 +55,9 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             back = [place.path for place in journal.places if place.old]
             return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False}
     chosen = _choose(known, name, root)
-    beneath.refuse_directory_of_others(chosen.directory, root)
     backups.refuse_mapped_log(chosen.journal.log.directories)
     journal = SwapJournal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
-    backups.check_places(root, journal.places)
+    backups.check_places(root, journal.places, chosen.directory)
     done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
     return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
 

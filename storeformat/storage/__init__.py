@@ -13,7 +13,7 @@ a location without a client; so does whoever calls it with a path. Docstrings sa
 ``local_copies``   reads and copies many local files at a time
 ``rocksdb``        RocksDB databases
 ``trusted_paths``  the way to where root writes, which nobody else can make lead elsewhere
-``beneath``        names below a directory of another user: no link is followed, and who gets what
+``store_owner``    the user that a store belongs to, as whom it is changed
 ``durable``        changes that a crash cannot tear
 ``broker_lock``    whether a broker runs
 =================  ====================================================================================

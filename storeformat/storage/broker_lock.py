@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from storeformat.errors import Refused
-from storeformat.storage import beneath, files, locations
+from storeformat.storage import files, locations
 
 _FLOCK = "hhqqi"
 """``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
@@ -30,12 +30,10 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
     lock file.
 
     While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
-    lock file stays missing. One that root makes, or has left, gets the owner of the directory: a broker that does not
-    run as root opens it for writing. fcntl locks belong to a process: closing any other handle of the file would drop
-    it.
+    lock file stays missing. fcntl locks belong to a process: closing any other handle of the file would drop it.
     """
     local = locations.local_path(path)
-    if not create and not os.path.lexists(beneath.name_of(local)):
+    if not create and not os.path.lexists(local):
         yield
         return
     with files.writing(path):
@@ -58,26 +56,18 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
 def _opened(path: str) -> int:
     """Returns a handle of a lock file, made where none is; no link is followed, no pipe waited for."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    root, name = os.path.split(path)
-    store = beneath.ownership_of(root)
     try:
-        with beneath.opened(root) as above:
-            try:
-                handle = os.open(name, flags, dir_fd=above)
-            except FileNotFoundError:
-                handle = os.open(name, flags | os.O_CREAT | os.O_EXCL, store.file_mode, dir_fd=above)
+        handle = os.open(path, flags | os.O_CREAT, 0o644)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.EACCES):
             raise Refused(
-                "the lock is a link", path=path, advice="brokers make a regular file here: remove the link"
+                "the lock is a link, or another user's", path=path, advice="remove it if no broker runs"
             ) from error
         raise
     status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid not in (0, os.geteuid(), store.user):
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(handle)
-        raise Refused("the lock is not a file of the store's owner", path=path, advice="remove it if no broker runs")
-    if os.geteuid() == 0 and status.st_uid == 0 != store.user:
-        os.fchown(handle, store.user, store.group)
+        raise Refused("the lock is not a file of its own", path=path, advice="remove it if no broker runs")
     return handle
 
 

@@ -8,36 +8,33 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from storeformat.errors import MissingInput, WriteFailed
-from storeformat.storage import beneath, files, locations
+from storeformat.errors import MissingInput, Refused, WriteFailed
+from storeformat.storage import files, locations
 
 THREADS = 8
 
 
 def present(path: str) -> bool:
     """Returns whether a name is taken, by a dangling link too."""
-    return os.path.lexists(beneath.name_of(path))
+    return os.path.lexists(locations.local_path(path))
 
 
-def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
-    """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system.
-
-    Below ``bases`` no link is followed on the way to either name. Raises WriteFailed where the name is taken.
+def move(source: str, target: str) -> bool:
+    """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system;
+    raises WriteFailed where the name is taken.
     """
-    with (
-        files.writing(target),
-        beneath.parent(source, bases) as (source_directory, source_name),
-        beneath.parent(target, bases, make=True) as (target_directory, target_name),
-    ):
-        with suppress(FileNotFoundError):
-            os.stat(target_name, dir_fd=target_directory, follow_symlinks=False)
+    old, new = locations.local_path(source), locations.local_path(target)
+    with files.writing(target):
+        os.makedirs(os.path.dirname(new), exist_ok=True)
+        if present(target):
             raise WriteFailed("this name is already taken", path=target)
         try:
-            os.rename(source_name, target_name, src_dir_fd=source_directory, dst_dir_fd=target_directory)
+            os.rename(old, new)
         except OSError as error:
             if error.errno == errno.EXDEV:
                 return False
@@ -48,7 +45,7 @@ def move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
 def sync(path: str) -> None:
     """Returns when a file's bytes, or a directory's names, are on disk."""
     with files.writing(path):
-        handle = os.open(beneath.name_of(path), os.O_RDONLY | os.O_NONBLOCK)
+        handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)
         try:
             os.fsync(handle)
         finally:
@@ -87,13 +84,59 @@ def is_plain_file(path: str) -> bool:
     return os.path.isfile(path) and not os.path.islink(path)
 
 
+def is_directory(path: str) -> bool:
+    """Returns whether this is a directory, and no link to one."""
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
 def refuse_other_names(path: str) -> None:
     """Raises Refused for a file that has a second name somewhere, through which it can be changed."""
     with files.reading(path):
-        beneath.refuse_other_names(os.lstat(path), path)
+        status = os.lstat(locations.local_path(path))
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        raise Refused(
+            "this file has other names (hard links)", path=path, found=status.st_nlink, expected=1,
+            advice="make a copy that has files of its own (cp -a), and use that",
+        )  # fmt: skip
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
+    local = locations.local_path(path)
+    draft = f"{local}.draft"
+    with files.writing(path):
+        try:
+            with open(draft, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, local)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(draft)
+            raise
+    sync(os.path.dirname(local))
 
 
 def remove_file(path: str) -> None:
     """Removes a file of our own making; one that is not there is fine."""
     with files.writing(path), suppress(FileNotFoundError):
         os.unlink(locations.local_path(path))
+
+
+def remove_empty(path: str) -> bool:
+    """Removes a directory if nothing but empty directories is in it; returns whether it did."""
+    directories, others = tree(path)
+    with files.writing(path):
+        for directory in sorted(directories if not others else (), reverse=True):
+            os.rmdir(directory)
+    return bool(directories) and not others
+
+
+def give_permissions(path: str, like: str) -> None:
+    """Gives a tree the permissions of a directory, those to write to its owner alone."""
+    with files.writing(path):
+        mode = stat.S_IMODE(os.stat(locations.local_path(like)).st_mode) & 0o755 | 0o700
+        for names, wanted in zip(tree(path), (mode, mode & 0o644), strict=True):
+            for name in names:
+                os.chmod(name, wanted)

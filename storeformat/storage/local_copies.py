@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from storeformat.errors import MissingInput
-from storeformat.storage import beneath, files, locations
+from storeformat.errors import MissingInput, Refused
+from storeformat.storage import files, locations
 from storeformat.storage.durable import THREADS, sync, sync_all, tree
 from storeformat.storage.extents import CHUNK, Content, content_on_disk, is_zero
 from storeformat.storage.local_files import data_ranges
@@ -39,9 +40,9 @@ def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Advance) -> l
         return list(pool.map(lambda file: content_on_disk(file[0], file[1], add), expected))
 
 
-def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequence[str] = ()) -> None:
+def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance) -> None:
     """Copies files and directories (source, target), in parallel, holes and all; they are on disk when this returns.
-    ``advance`` is told of the bytes that are not holes. Below ``bases`` no link of a source is followed.
+    ``advance`` is told of the bytes that are not holes. Raises Refused for what is neither file nor directory.
     """
     add = _tally(advance)
     made: list[str] = []
@@ -54,24 +55,26 @@ def copy_trees(pairs: Iterable[tuple[str, str]], advance: Advance, bases: Sequen
             made.append(directory)
         tasks += [(path, new + path[base:]) for path in others]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda task: _copy_file(task[0], task[1], add, bases), tasks))
+        list(pool.map(lambda task: _copy_file(task[0], task[1], add), tasks))
     sync_all(made)
 
 
-def _copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> None:
+def _copy_file(source: str, target: str, add: Advance) -> None:
     """Copies a file with its time of last change; the target is on disk when this returns."""
-    status = copy_file(source, target, add, bases)
+    status = copy_file(source, target, add)
     with files.writing(target):
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     sync(target)
 
 
-def copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> os.stat_result:
+def copy_file(source: str, target: str, add: Advance) -> os.stat_result:
     """Returns the status of a regular file that was copied, its holes as holes; as ``copy_trees``. Raises MissingInput
     where it is cut meanwhile.
     """
-    with files.reading(source), open(beneath.open_file(source, bases), "rb", buffering=0) as old:
+    with files.reading(source), open(source, "rb", buffering=0, opener=_open) as old:
         status = os.fstat(old.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused("this is not a regular file", path=source)
         with files.FileWriter(target) as writer:
             for low, high in data_ranges(old.fileno(), 0, status.st_size):
                 for position in range(low, high, CHUNK):
@@ -83,3 +86,7 @@ def copy_file(source: str, target: str, add: Advance, bases: Sequence[str]) -> o
                     add(len(part))
             writer.finish(status.st_size)
     return status
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would wait

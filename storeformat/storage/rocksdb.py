@@ -209,6 +209,6 @@ def _link(directory: str, view: str) -> None:
                     "this RocksDB database has too much to read", path=path, expected=f"at most {_MOST_READ} bytes"
                 )
             if name.startswith(begins):
-                local_copies.copy_file(path, new, lambda count: None, (directory,))
+                local_copies.copy_file(path, new, lambda count: None)
             else:
                 os.symlink(path, new)

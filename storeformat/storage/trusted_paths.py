@@ -79,7 +79,7 @@ def _walk(path: str, *, make: bool = False, alone: bool = False, missing: bool =
             if name in ("", "."):
                 continue
             if alone:
-                _refuse_exchangeable(handle, here)
+                refuse_exchangeable(handle, here)
             try:
                 below = _below(handle, name, make=make)
             except OSError as error:
@@ -97,7 +97,7 @@ def _walk(path: str, *, make: bool = False, alone: bool = False, missing: bool =
             os.close(handle)
             handle, here = below, os.path.normpath(os.path.join(here, name))
         if alone:
-            _refuse_exchangeable(handle, here)
+            refuse_exchangeable(handle, here)
     except BaseException:
         os.close(handle)
         raise
@@ -123,7 +123,8 @@ def _link(handle: int, name: str) -> str | None:
     return None
 
 
-def _refuse_exchangeable(handle: int, here: str) -> None:
+def refuse_exchangeable(handle: int, here: str) -> None:
+    """Raises Refused for an open directory in which others than root may exchange what root has there."""
     if _others_change(os.fstat(handle)):
         _refuse(here, os.fstat(handle), _ADVICE)
 

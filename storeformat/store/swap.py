@@ -2,8 +2,8 @@
 
 ``begin`` makes the directory of a swap and its journal, ``stage`` brings the new files there, ``finish`` moves the old
 ones out and the new ones in, ``undo`` does the opposite. Between moves out and moves in, and at every change of state,
-the directories are synced. No link is followed below the store, nor below the rebuild. Every swap has a directory of
-its own below ``ROOT/backup``. Nothing is deleted: what leaves the store is there.
+the directories are synced. Every swap has a directory of its own below ``ROOT/backup``. Nothing is deleted: what leaves
+the store is there.
 
 ==================  ====================================================================================
 ROOT/backup/NAME/   holds
@@ -21,11 +21,6 @@ leaves, also a crash of theirs.
 
 ``abort`` leaves the store last and comes back first: a broker that is started on half a swap takes the recovery that
 trusts its queues least.
-
-Whoever can write a journal says what the next run moves, and that run may be root's. So a journal counts only if it and
-its directory belong to the user who runs this, or to root, and if it names what this program writes, by relative paths.
-``backup/`` itself belongs to the owner of the store, who can so make swaps of his own beside those of root. What root
-has swapped root alone takes back; the files themselves are the owner's all the time.
 
 =========  =======================================================  ==========================
 state      means                                                    after a crash
@@ -46,7 +41,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import beneath, durable, files, local_copies, locations
+from storeformat.storage import durable, files, local_copies, locations
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
@@ -142,21 +137,16 @@ class SwapJournal:
 
     def _check(self) -> None:
         """Raises ValueError or TypeError for what this program never writes."""
-        numbers = (self.sequence, self.log.begin, self.log.end)
-        switches = (self.copied, *(switch for place in self.places for switch in (place.old, place.new)))
-        texts = (self.source, self.digest, self.log.broker_version, *self.log.directories)
-        if (
-            any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers)
-            or any(type(switch) is not bool for switch in switches)
-            or any(type(text) is not str or "\0" in text for text in texts)
-            or not set(self.papers) <= set(PAPERS)
-            or not all(is_swapped(place.path) for place in self.places)
+        is_source = self.source.startswith("/") if self.kind == PUBLISH else "/" not in self.source
+        if not (
+            is_source
+            and self.kind in (PUBLISH, RESTORE)
+            and set(self.papers) <= set(PAPERS)
+            and all(is_swapped(place.path) for place in self.places)
+            and 0 <= self.sequence < 1 << 63
+            and 0 <= self.log.begin <= self.log.end
         ):
             raise ValueError("not what this program writes")
-        if self.kind == RESTORE and (self.source in ("", ".", "..") or "/" in self.source):
-            raise ValueError("no name of a backup")
-        if self.kind not in (PUBLISH, RESTORE) or (self.kind == PUBLISH and not self.source.startswith("/")):
-            raise ValueError("no directory of a rebuild")
 
 
 @dataclass(frozen=True)
@@ -187,27 +177,21 @@ class Swap:
     def saved(self, state: str, **changes: Any) -> Swap:
         """Returns the replacement in another state, which its journal on disk says too."""
         changed = replace(self, journal=replace(self.journal, state=state, **changes))
-        beneath.replace_file(self.at(JOURNAL), changed.journal.to_json(), self.root)
+        durable.replace_file(self.at(JOURNAL), changed.journal.to_json())
         return changed
 
 
 def swaps(root: str) -> list[Swap]:
     """Returns the swaps of a store, oldest first. Directories without a journal are none.
 
-    Raises Refused for a journal that is not to be trusted, or that this program did not write; NotAStore for one that
-    is absurdly large.
+    Raises Refused for a journal that this program did not write, NotAStore for one that is absurdly large.
     """
     found = []
-    backup = locations.join(root, BACKUP)
-    if not durable.present(backup):
-        return []
-    with beneath.held(backup, root) as here:
-        entries = files.list_directory(here) or []
-    for entry in entries:
-        path = locations.join(backup, entry.name, JOURNAL)
+    for entry in files.list_directory(locations.join(root, BACKUP)) or []:
+        path = locations.join(entry.path, JOURNAL)
         if not entry.is_directory or not durable.present(path):
             continue
-        data = beneath.read_trusted(path, root, MOST_BYTES)
+        data = files.read_bytes(path, MOST_BYTES)
         try:
             journal = SwapJournal.from_json(data)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -224,10 +208,9 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
     names = (stamp if count == 0 else f"{stamp}-{count}" for count in range(1 << 20))
     name = next(name for name in names if not durable.present(locations.join(root, BACKUP, name)))
-    made, backup = Swap(root, name, journal), locations.join(root, BACKUP)
-    beneath.make_directory(backup, root, beneath.ownership_of(root))
-    beneath.make_directory(made.directory, root)
-    durable.sync_all([made.directory, backup, root])
+    made = Swap(root, name, journal)
+    files.make_directory(made.directory)
+    durable.sync_all([made.directory, locations.join(root, BACKUP), root])
     return made.saved(STAGING)
 
 
@@ -236,18 +219,15 @@ def stage(item: Swap, advance: local_copies.Advance = lambda count: None) -> Swa
     WriteFailed where they are on several.
     """
     pairs = _staged(item)
-    if not all(durable.move(source, target, (item.root, item.source)) for source, target in pairs[:1]):
+    if not all(durable.move(source, target) for source, target in pairs[:1]):
         item = item.saved(STAGING, copied=True)
-        with beneath.held(item.directory, item.root) as here:
-            held = [(source, here + target.removeprefix(item.directory)) for source, target in pairs]
-            local_copies.copy_trees(held, advance, (item.source,))
+        local_copies.copy_trees(pairs, advance)
     for source, target in () if item.journal.copied else pairs[1:]:
-        if not durable.move(source, target, (item.root, item.source)):
+        if not durable.move(source, target):
             raise WriteFailed("parts of this directory are on different file systems", path=item.source)
     if item.journal.kind == PUBLISH:
-        owner = beneath.ownership_of(item.root)
         for _, target in pairs:
-            beneath.give(target, item.root, owner)
+            durable.give_permissions(target, item.root)
     _sync_parents(item, (path for pair in pairs for path in pair))
     return item.saved(SWAPPING)
 
@@ -304,9 +284,9 @@ def undo(item: Swap) -> Swap:
     pairs = _staged(item)
     if item.journal.copied:
         # Copies of our own, perhaps half done; the source has kept its files.
-        beneath.remove_tree(item.at("new"), item.root)
+        files.remove_tree(item.at("new"))
         for paper in item.journal.papers:
-            beneath.remove_file(item.at(paper), item.root)
+            durable.remove_file(item.at(paper))
     else:
         for source, target in reversed(pairs):
             if durable.present(target) and not durable.present(source):
@@ -329,7 +309,7 @@ def _home(item: Swap, place: SwapPath) -> str:
 
 
 def _move(item: Swap, source: str, target: str) -> None:
-    if not durable.move(source, target, (item.root, item.source)):
+    if not durable.move(source, target):
         raise WriteFailed("is on another file system than the store", path=source)
 
 
@@ -362,18 +342,17 @@ def _sync_parents(item: Swap, paths: Iterable[str]) -> None:
 def _tidy(item: Swap) -> None:
     """Removes empty directories that are left over; of an undone swap only what could not be put back stays."""
     if item.journal.state == FINISHED:
-        beneath.remove_empty(item.at("new"), item.root)
+        durable.remove_empty(item.at("new"))
         if not item.journal.copied:
-            _remove_empty_below(item.source, item)
+            _remove_empty_below(item.source)
         return
-    _remove_empty_below(item.directory, item)
+    _remove_empty_below(item.directory)
     if [entry.name for entry in files.list_directory(item.directory) or []] == [JOURNAL]:
-        beneath.remove_file(item.at(JOURNAL), item.root)
-        beneath.remove_empty(item.directory, item.root)
+        durable.remove_file(item.at(JOURNAL))
+        durable.remove_empty(item.directory)
 
 
-def _remove_empty_below(directory: str, item: Swap) -> None:
-    base = item.root if locations.is_inside(directory, item.root) else directory
+def _remove_empty_below(directory: str) -> None:
     for entry in files.list_directory(directory) or []:
         if entry.is_directory:
-            beneath.remove_empty(entry.path, base)
+            durable.remove_empty(entry.path)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from support.patching import stand_in
 
-from storeformat.storage import beneath, broker_lock, durable, extents, files, local_files, outputs, trusted_paths
+from storeformat.storage import broker_lock, durable, extents, files, local_files, outputs, trusted_paths
 
-MODULES = (beneath, broker_lock, durable, extents, files, local_files, outputs, trusted_paths)
-CHANGES = ("fchmod", "fchown", "fsync", "ftruncate", "makedirs", "mkdir", "pwrite", "rename", "replace", "rmdir",
+MODULES = (broker_lock, durable, extents, files, local_files, outputs, trusted_paths)
+CHANGES = ("chmod", "fsync", "ftruncate", "makedirs", "mkdir", "pwrite", "rename", "replace", "rmdir",
            "unlink", "utime", "write")  # fmt: skip
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 

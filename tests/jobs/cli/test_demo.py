@@ -1,4 +1,4 @@
-"""``demo`` without Spark: what it makes of the bundled store, and what it says; archives of every Python."""
+"""``demo`` with its tasks in this process: what it makes of the bundled store, and what it says; archives of every Python."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from jobs.contract.reporter import Reporter
 from storeformat.errors import Refused
 
 
+@pytest.mark.usefixtures("spark")  # the report is asked of it
 def test_a_demo_makes_what_it_says(tmp_path: Path) -> None:
     out, said = tmp_path / "kept", io.StringIO()
     with tasks_here():

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ from support.publishing import (
 )
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import beneath, durable, extents
+from storeformat.storage import durable, extents
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
@@ -204,16 +204,10 @@ def test_a_failure_on_the_way_undoes_all(
         case = original.copy(tmp_path / "case")
         moves = iter(range(1000))
 
-        def fail_once(
-            source: str,
-            target: str,
-            bases: Sequence[str] = (),
-            moves: Iterator[int] = moves,
-            number: int = number,
-        ) -> bool:
+        def fail_once(source: str, target: str, moves: Iterator[int] = moves, number: int = number) -> bool:
             if next(moves) == number:
                 raise WriteFailed("cannot be written: Input/output error", path=target)
-            return move(source, target, bases)
+            return move(source, target)
 
         monkeypatch.setattr(durable, "move", fail_once)
         try:
@@ -330,17 +324,13 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
     events: list[tuple[str, str]] = []
     rename, replace, fsync = os.rename, os.replace, os.fsync
 
-    def full(name: str, handle: int) -> Path:
-        return Path(f"/proc/self/fd/{handle}").readlink() / name
+    def note_rename(source: str, target: str) -> None:
+        events.append(("rename", target))
+        rename(source, target)
 
-    def note_rename(source: str, target: str, **handles: int) -> None:
-        events.append(("rename", str(full(target, handles["dst_dir_fd"]))))
-        rename(source, target, **handles)
-
-    def note_replace(source: str, target: str, **handles: int) -> None:
-        state = json.loads(full(source, handles["src_dir_fd"]).read_text())["state"]
-        events.append((state, str(full(target, handles["dst_dir_fd"]))))
-        replace(source, target, **handles)
+    def note_replace(source: str, target: str) -> None:
+        events.append((json.loads(Path(source).read_text())["state"], target))
+        replace(source, target)
 
     def note_fsync(handle: int) -> None:
         events.append(("fsync", str(Path(f"/proc/self/fd/{handle}").readlink())))
@@ -348,7 +338,7 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
-    for module in (beneath, durable, extents):
+    for module in (durable, extents):
         stand_in(monkeypatch, module, "os", rename=note_rename, replace=note_replace, fsync=note_fsync)
     built = [str(path) for path in case.out.rglob("*")]
     case.publish()

@@ -282,15 +282,6 @@ def test_a_store_whose_log_a_process_has_mapped_is_live(case: Case, tmp_path: Pa
     case.publish(**named)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_new_files_belong_to_the_owner_of_the_store(case: Case) -> None:
-    os.chown(case.root, 12345, 12346)
-    case.publish()
-    for name in ("consumequeue", "index", "checkpoint"):
-        for path in [case.root / name, *(case.root / name).rglob("*")]:
-            assert (path.stat().st_uid, path.stat().st_gid) == (12345, 12346)
-
-
 def test_no_jvm_gets_the_lock_while_a_publish_runs(case: Case, holder: Callable[[Path], subprocess.Popen[str]]) -> None:
     with broker_lock.hold(str(case.root / "lock"), create=True):
         assert said(holder(case.root / "lock")) == "taken"

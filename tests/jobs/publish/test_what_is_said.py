@@ -17,7 +17,7 @@ from jobs.contract.options import PublishOptions
 from jobs.publish import backups, publish, restore
 from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.storage import beneath
+from storeformat.storage import store_owner
 from storeformat.storage.extents import Content
 from storeformat.store import swap
 from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
@@ -114,7 +114,7 @@ def test_queues_in_rocksdb_beside_the_files_are_named(case: Case) -> None:
 
 @pytest.mark.parametrize("able", [True, False])
 def test_a_log_of_another_user_is_named(able: bool, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beneath, "can_give_to_owner_of", lambda model: able)
+    monkeypatch.setattr(store_owner, "is_owner_of", lambda root: able)
     assert any("belongs to another user" in note for note in case.publish(dry_run=True)["notes"]) is not able
 
 

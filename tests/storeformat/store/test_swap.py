@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from support.refusals import refusal
 from support.swapping import ABORT_COMES, INDEX, NEW, OLD, QUEUES, journal, read, write
 
 from storeformat.errors import WriteFailed
-from storeformat.storage import beneath, durable, local_copies
+from storeformat.storage import durable, local_copies
 from storeformat.store import swap
 from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
@@ -27,14 +26,6 @@ def test_a_backup_is_named_after_the_time_and_a_second_one_in_it_is_numbered(roo
     now = datetime(2024, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
     names = [swap.begin(str(root), journal(source), now).name for _ in range(3)]
     assert names == ["20240203T040506Z", "20240203T040506Z-1", "20240203T040506Z-2"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
-def test_backups_are_the_owners_and_a_backup_of_root_is_roots(root: Path, source: Path) -> None:
-    os.chown(root, 777, 778)
-    made = swap.begin(str(root), journal(source))
-    assert [(root / "backup").stat().st_uid, (root / "backup").stat().st_gid] == [777, 778]
-    assert Path(made.directory).stat().st_uid == 0
 
 
 # ------------------------------------------------------------------------------------------------ there, and back again
@@ -82,10 +73,10 @@ def moves(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     seen: list[str] = []
     move = durable.move
 
-    def noted(source: str, target: str, bases: Sequence[str] = ()) -> bool:
+    def noted(source: str, target: str) -> bool:
         names = [Path(path).relative_to(root).as_posix() for path in (source, target) if path.startswith(str(root))]
         seen.extend(name for name in names if not name.startswith("backup/"))
-        return move(source, target, bases)
+        return move(source, target)
 
     monkeypatch.setattr(durable, "move", noted)
     return seen
@@ -151,24 +142,24 @@ def test_every_directory_that_a_move_changes_is_synced(
 def durable_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """From here on, every move with its target, every sync, and every state that a journal gets, in order."""
     steps: list[tuple[str, str]] = []
-    move, sync_all, replace_file = durable.move, durable.sync_all, beneath.replace_file
+    move, sync_all, replace_file = durable.move, durable.sync_all, durable.replace_file
 
-    def noted_move(source: str, target: str, bases: Sequence[str] = ()) -> bool:
+    def noted_move(source: str, target: str) -> bool:
         steps.append(("move", target))
-        return move(source, target, bases)
+        return move(source, target)
 
     def noted_sync(paths: Iterable[str]) -> None:
         paths = list(paths)
         steps.extend(("sync", path) for path in paths)
         sync_all(paths)
 
-    def noted_state(path: str, data: bytes, base: str) -> None:
+    def noted_state(path: str, data: bytes) -> None:
         steps.append(("state", json.loads(data)["state"]))
-        replace_file(path, data, base)
+        replace_file(path, data)
 
     monkeypatch.setattr(durable, "move", noted_move)
     monkeypatch.setattr(durable, "sync_all", noted_sync)
-    monkeypatch.setattr(beneath, "replace_file", noted_state)
+    monkeypatch.setattr(durable, "replace_file", noted_state)
     return steps
 
 
@@ -229,8 +220,8 @@ def crossing(monkeypatch: pytest.MonkeyPatch, *apart: Path) -> None:
     """No rename leads out of these paths."""
     move = durable.move
 
-    def refused(source: str, target: str, bases: Sequence[str] = ()) -> bool:
-        return not source.startswith(tuple(map(str, apart))) and move(source, target, bases)
+    def refused(source: str, target: str) -> bool:
+        return not source.startswith(tuple(map(str, apart))) and move(source, target)
 
     monkeypatch.setattr(durable, "move", refused)
 
@@ -316,12 +307,12 @@ def test_what_others_put_in_the_way_of_an_undo_is_set_aside(begun: Swap, root: P
 
 
 @pytest.mark.parametrize("kind", ["publish", "restore"])
-def test_new_files_get_an_owner_and_restored_ones_keep_theirs(
+def test_new_files_get_permissions_and_restored_ones_keep_theirs(
     kind: str, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(root / "backup" / "first", NEW)
     given: list[tuple[str, str]] = []
-    monkeypatch.setattr(beneath, "give", lambda path, base, to: given.append((base, path)))
+    monkeypatch.setattr(durable, "give_permissions", lambda path, like: given.append((like, path)))
     name = str(source) if kind == "publish" else "first"
     made = SwapJournal(kind, 1, name, (INDEX,), SwapLog(0, 1, ("/the/log", "/more"), "5.3"), papers=("manifest.json",))
     item = swap.stage(swap.begin(str(root), made))
