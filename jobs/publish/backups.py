@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from jobs.rebuild.manifest import MANIFEST
@@ -48,14 +48,10 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 @contextmanager
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
-    """Within it no broker has the store, and none can start with it, and this process has the rights of its owner
-    alone, unless it is to change nothing. Raises Refused if a broker has it, and as ``store_owner.acting``.
-    """
-    logs = [locations.join(root, COMMIT_LOG), *(locations.join(group, DATA) for group in group_directories(root))]
-    refuse_mapped_log(logs)  # root sees the processes of all users
-    acting = nullcontext() if dry_run else store_owner.acting(root)
-    with acting, broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
-        refuse_mapped_log(logs)
+    """Within it no broker has the store, and none can start with it; raises Refused if a broker has it."""
+    with broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
+        groups = (locations.join(group, DATA) for group in group_directories(root))
+        refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
         yield
 
 
@@ -133,32 +129,43 @@ def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
     """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
     mounted from elsewhere on this one, as containers do, or behind a link, or is another user's.
     """
-    for source in sources:
-        store_owner.refuse_foreign(source)
     moved = [place.path for place in places]
-    for name in dict.fromkeys([BACKUP, *(path.rpartition("/")[0] for path in moved)]):
-        above = locations.join(root, *name.split("/")) if name else root
-        if outputs.resolved(above) != os.path.normpath(locations.join(outputs.resolved(root), name)):
-            raise Refused("a link is in the way", path=above, advice="nothing was changed")
-    for path in (locations.join(root, name) for name in [BACKUP, *moved]):
-        for directory in (locations.parent_of(path), path):
-            if durable.is_directory(directory):
+    with store_owner.acting(root):
+        for source in sources:
+            store_owner.refuse_foreign(source)
+        for name in dict.fromkeys([BACKUP, *(path.rpartition("/")[0] for path in moved)]):
+            above = locations.join(root, *name.split("/")) if name else root
+            if outputs.resolved(above) != os.path.normpath(locations.join(outputs.resolved(root), name)):
+                raise Refused("a link is in the way", path=above, advice="nothing was changed")
+        for path in (locations.join(root, name) for name in [BACKUP, *moved]):
+            for directory in filter(durable.is_directory, (locations.parent_of(path), path)):
                 store_owner.refuse_foreign(directory)
-        if durable.present(path) and local_status.lies_apart(root, path):
-            raise Refused(
-                "this is a separate mount and cannot be renamed in one step", path=path,
-                advice="unmount it, or have the broker's storePathRootDir on one file system",
-            )  # fmt: skip
+            if durable.present(path) and local_status.lies_apart(root, path):
+                raise Refused(
+                    "this is a separate mount and cannot be renamed in one step", path=path,
+                    advice="unmount it, or have the broker's storePathRootDir on one file system",
+                )  # fmt: skip
 
 
 def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] = lambda done: None) -> Swap:
-    """Returns the finished swap. If anything goes wrong on the way, a signal too, all is as it was before."""
-    item = swap.begin(root, journal)
-    try:
-        item = swap.stage(item, advance)
-        return swap.finish(item)
-    except BaseException:
-        newest = next(one for one in swap.swaps(root) if one.name == item.name)
-        if newest.journal.state in (STAGING, SWAPPING):
-            swap.undo(newest)
-        raise
+    """Returns the finished swap, done with the rights of the store's owner. If anything goes wrong on the way, a signal
+    too, all is as it was before.
+    """
+    with store_owner.acting(root):
+        item = swap.begin(root, journal)
+        try:
+            item = swap.stage(item, advance)
+            return swap.finish(item)
+        except BaseException:
+            newest = next(one for one in swap.swaps(root) if one.name == item.name)
+            if newest.journal.state in (STAGING, SWAPPING):
+                swap.undo(newest)
+            raise
+
+
+def settle(item: Swap, change: Callable[[Swap], Swap]) -> Swap:
+    """Returns a swap that a crash cut short after ``swap.finish`` or ``swap.undo``, with the rights of the store's
+    owner.
+    """
+    with store_owner.acting(item.root):
+        return change(item)

@@ -79,9 +79,9 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
             return backups.would_settle(open_one, "finished" if again else "undone")
         if again:
             reporter.say(f"finishing the publish {open_one.name} that was cut short")
-            return backups.swap_facts(swap.finish(open_one), finished=open_one.name)
+            return backups.swap_facts(backups.settle(open_one, swap.finish), finished=open_one.name)
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
-        swap.undo(open_one)
+        backups.settle(open_one, swap.undo)
         undone, known = open_one.name, swap.swaps(root)
     if (done := _published_before(known, source)) is not None:
         return backups.swap_facts(
@@ -99,13 +99,14 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         if options.dry_run:
             notes.append("the rebuild was not fetched, and its bytes were not checked")
         else:
-            files.make_directory(source)
-            fetch(remote, source, manifest, reporter)
+            with store_owner.acting(root):
+                files.make_directory(source)
+                fetch(remote, source, manifest, reporter)
     if remote is None or not options.dry_run:
         check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
     moves = remote is None and local_status.device_of(source) == local_status.device_of(outputs.resolved(root))
-    backups.check_places(root, places, *([source] if moves else []))
+    backups.check_places(root, places, *([source] if moves and not options.dry_run else []))
     if remote is None and not moves:
         _check_space(root, manifest)
     number = backups.next_sequence(known)

@@ -47,9 +47,9 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             return backups.would_settle(open_one, how)
         reporter.say(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
         if again:
-            done = swap.finish(open_one)
+            done = backups.settle(open_one, swap.finish)
             return backups.swap_facts(done, finished=done.name, notes=_notes(done))
-        swap.undo(open_one)
+        backups.settle(open_one, swap.undo)
         undone, known = open_one.name, swap.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
             back = [place.path for place in journal.places if place.old]

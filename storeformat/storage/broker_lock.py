@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from storeformat.errors import Refused
-from storeformat.storage import files, locations
+from storeformat.storage import files, locations, store_owner
 
 _FLOCK = "hhqqi"
 """``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
@@ -36,7 +36,7 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
     if not create and not os.path.lexists(local):
         yield
         return
-    with files.writing(path):
+    with files.writing(path), store_owner.acting(os.path.dirname(local)):
         handle = _opened(local)
     try:
         try:

@@ -1,4 +1,4 @@
-"""``demo`` with its tasks in this process: what it makes of the bundled store, and what it says; archives of every Python."""
+"""``demo`` with its tasks in this process: what it makes of the bundled store and says; archives of every Python."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +245,19 @@ def test_published_files_have_the_permissions_of_the_store(case: Case) -> None:
         for path in [case.root / name, *(case.root / name).rglob("*")]
     }
     assert modes == {0o750, 0o640}
+
+
+@as_root
+def test_an_owner_who_cannot_read_this_program_does_not_matter(owned: Case) -> None:
+    """Python may be where root alone can read it: nothing is imported with the rights of the owner."""
+    program = (
+        "import os, sys\n"
+        "sys.addaudithook(lambda event, given: event == 'import' and os.geteuid() and os._exit(99))\n"
+        "from jobs.cli import command_line\n"
+        "sys.exit(command_line.main(sys.argv[1:]))\n"
+    )
+    for words in (("publish", "--from", str(owned.out), "--after-crash"), ("restore",)):
+        ended = subprocess.run(
+            [sys.executable, "-c", program, *words, "--store", str(owned.root), "--quiet"], check=False
+        )
+        assert ended.returncode == 0, words
