@@ -144,7 +144,7 @@ Its messages are rows of a Delta table now; asked what fills the disk, it says:
     text += "\nYour own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)\n"
     return reporter.report(
         "demo",
-        "ok" if identical else "differences",
+        differs=not identical,
         text=text,
         broker=about["rocketmq"],
         **reading.facts(),

@@ -117,7 +117,7 @@ def answer(job: str, reports: Sequence[tuple[Member[Any], Report]], reporter: Re
         f"{job}: {len(reports)} brokers, {', '.join(f'{count} {status}' for status, count in statuses.most_common())}"
     ]
     lines += [f"{member.name:<{width}}  {outcome(report)}" for member, report in reports]
-    return reporter.report(
+    return Report(
         job,
         worst["status"],
         exit_code=worst.exit_code,
@@ -125,6 +125,8 @@ def answer(job: str, reports: Sequence[tuple[Member[Any], Report]], reporter: Re
         statuses=dict(statuses),
         **facts,
         brokers=entries,
+        seconds=reporter.seconds,
+        notes=reporter.notes,
     )
 
 

@@ -51,6 +51,7 @@ Topics = Annotated[
     "only this topic, or this queue of it; repeatable",
 ]
 StoppedStore = Annotated[str, ROOT, "the store of the stopped broker"]
+BrokerConf = Annotated[str | None, FILE, "the broker.conf with which the broker will be started"]
 Table = Annotated[str, Given(read.path, "TABLE"), "path or URI of the Delta table"]
 DryRun = Annotated[bool, "say what would be written, write nothing"]
 Bodies = Annotated[bool, "show bodies, too"]
@@ -204,7 +205,7 @@ class PublishOptions(JobOptions):
     store: StoppedStore
     rebuilt: Annotated[str, Given(read.path, "DIR", "--from"), "what `rebuild` wrote"]
     commitlog: CommitLog = ()
-    broker_conf: Annotated[str | None, FILE, "the broker.conf with which the broker will be started"] = None
+    broker_conf: BrokerConf = None
     after_crash: Annotated[bool, "the broker did not stop cleanly: accept its abort file"] = False
     dry_run: DryRun = False
 
@@ -217,6 +218,7 @@ class RestoreOptions(JobOptions):
     backup: Annotated[str | None, Given(read.name, "NAME"), "which directory of ROOT/backup (default: the newest)"] = (
         None
     )
+    broker_conf: BrokerConf = None
     dry_run: DryRun = False
 
 
@@ -225,7 +227,7 @@ class PreflightOptions(JobOptions):
     """``preflight``."""
 
     store: Annotated[str, ROOT, "the broker's storePathRootDir, a local path"]
-    broker_conf: Annotated[str | None, FILE, "the broker.conf with which the broker will be started"] = None
+    broker_conf: BrokerConf = None
     settings: Settings = ()
     broker_version: Annotated[
         str | None, RELEASE, "the release that will be started, such as 5.3.3 (default: what the store shows)"

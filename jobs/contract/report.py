@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from jobs.contract.verdict import EXIT_CODE_OF_STATUS
 from storeformat import errors
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import local_files
@@ -19,7 +20,6 @@ from storeformat.storage.locations import without_secrets
 
 _ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jobs", "storeformat", "udfs")
-EXIT_CODE_OF_STATUS = {"ok": 0, "differences": 1, "nothing_found": 1, "damaged": 1, "refused": 2, "error": 70}
 LONGEST_LIST = 10
 """How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
 LONGEST_LINE = 10

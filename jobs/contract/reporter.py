@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from jobs.contract.options import JobOptions
 from jobs.contract.report import Report, printable, size_text
+from jobs.contract.verdict import status_of
 
 
 class Reporter:
@@ -71,11 +72,22 @@ class Reporter:
         self._line(f"warning: {text}")
         self.notes.append(text)
 
-    def report(self, job: str, status: str = "ok", *, notes: Sequence[str] = (), **facts: Any) -> Report:
-        """Returns the report that ends the run: the facts (and ``exit_code`` and ``text``, as ``Report`` takes them),
-        how long it took, and all notes, ``notes`` last.
+    def report(
+        self,
+        job: str,
+        *,
+        notes: Sequence[str] = (),
+        text: str | None = None,
+        differs: bool = False,
+        damaged: bool = False,
+        unknown: bool = False,
+        **facts: Any,
+    ) -> Report:
+        """Returns the report that ends the run: the facts, how long it took, and all notes, ``notes`` last. Its status
+        is what ``verdict.status_of`` makes of them; ``text`` as ``Report`` takes it.
         """
-        return Report(job, status, **facts, seconds=self.seconds, notes=[*self.notes, *notes])
+        status = status_of(facts, differs=differs, damaged=damaged, unknown=unknown)
+        return Report(job, status, text=text, **facts, seconds=self.seconds, notes=[*self.notes, *notes])
 
     def _line(self, text: str) -> None:
         with self._lock:

@@ -45,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.log_damaged,
     queues_and_log.queue_files,
     queues_and_log.messages_not_served,
+    queues_and_log.queues_made_again,
     queues_and_log.wrong_units,
     rocksdb_queues.database_not_read,
     rocksdb_queues.not_dispatched,

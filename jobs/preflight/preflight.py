@@ -31,8 +31,6 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     seen, unseen = looked_at(store), not_looked_at(store)
     return reporter.report(
         "preflight",
-        "ok" if answer.safe else "differences",
-        exit_code=0 if answer.safe else 1,
         text="\n".join([*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"]),
         **answer.facts(),
         store=store.root,

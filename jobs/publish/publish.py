@@ -62,8 +62,10 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
             fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
             facts = _publish(root, fetched, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
-        log = [("storePathCommitLog", ",".join(options.commitlog))] if options.commitlog else []
-        facts |= start_facts(root, options.broker_conf, () if "storePathCommitLog" in conf.given else log)
+        made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
+        told = dict(made.settings) | ({"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {})
+        settings = [(name, text) for name, text in told.items() if text and name not in conf.given]
+        facts |= start_facts(root, options.broker_conf, settings, made.broker_version)
     return reporter.report("publish", **facts)
 
 

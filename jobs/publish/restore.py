@@ -29,7 +29,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
     with backups.stopped_store(root, dry_run=options.dry_run):
         facts = _restore(root, options, reporter)
     if not options.dry_run:
-        facts |= start_facts(root)
+        facts |= start_facts(root, options.broker_conf)
     return reporter.report("restore", **facts)
 
 

@@ -28,7 +28,6 @@ from udfs.log.scan import SplitScan
 from udfs.table.proven_ranges import proven_blocks, proven_ranges
 
 DEFAULT_LIMIT = 20
-_DAMAGE = ("damaged_ranges", "kept_records", "absent_ranges", "healed_ranges")
 
 
 def run(options: InspectOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
@@ -48,8 +47,8 @@ def run(options: InspectOptions, reporter: Reporter, execution: Execution = BROU
             reading = read_log(whole.store, options, runner)
         facts = {**reading.facts(), **whole.facts(), **contents(store, reading, options)}
         reporter.note(*whole.notes, *reading.notes)
-    status = "damaged" if any(facts.get(name) for name in _DAMAGE) else "ok"
-    return reporter.report("inspect", status, **store.facts(), **facts)
+    damaged = any(facts.get(name) for name in ("absent_ranges", "healed_ranges"))
+    return reporter.report("inspect", damaged=damaged, **store.facts(), **facts)
 
 
 def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:

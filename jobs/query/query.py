@@ -64,10 +64,10 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
         notes = [*notes, "some units lead to no sound message: verify says which"]
     if answer.get("units_beyond_log"):
         notes = [*notes, "some units point beyond the end of the log, and are not listed: verify says which"]
-    unknown = options.kind == "lag" and all(row["lag"] is None for row in answer["queues"])
+    unknown = options.kind == "lag" and any(row["lag"] is None for row in answer["queues"])
     return reporter.report(
         "query",
-        "nothing_found" if unknown or not found else "ok",
+        unknown=unknown,
         store=offline.store.root,
         kind=options.kind,
         found=found,

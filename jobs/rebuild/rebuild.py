@@ -169,7 +169,7 @@ def _report(
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
     return reporter.report(
         "rebuild",
-        "damaged" if reading.is_damaged or (offsets and offsets.lacks_groups) else "ok",
+        damaged=reading.is_damaged or bool(offsets and offsets.lacks_groups),
         **store.facts(),
         **reading.facts(),
         **whole.facts(),

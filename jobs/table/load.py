@@ -77,7 +77,7 @@ def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
         reporter.note(*notes)
-    return reporter.report("load", facts.pop("status"), **store.facts(), **facts)
+    return reporter.report("load", **store.facts(), **facts)
 
 
 class Load:
@@ -222,7 +222,7 @@ class Load:
     def _differences(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns what the report says of rows that were read past damage, once the log is sound again."""
         options = self._options
-        if not self._was_salvaged or options.dry_run or options.repair_from is not None or facts["status"] != "ok":
+        if not self._was_salvaged or options.dry_run or options.repair_from is not None or facts["damaged"]:
             return {}
         table = messages_table.open_table(self._path)
         state = table.state(options.cluster, options.broker) if table else None
@@ -234,7 +234,7 @@ class Load:
         self._reporter.warn(
             f"{found.count:,} committed rows differ from the log, which is sound again: --repair-damaged replaces them"
         )
-        return {"status": "differences", "differing_rows": found.count}
+        return {"differs": True, "differing_rows": found.count}
 
     def _newest_row(self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""
@@ -399,7 +399,7 @@ class Load:
         self._warn_of_topics(commit, window)
         self._warn_of_deliveries(commit, table, window)
         return {
-            "status": "damaged" if damaged else "ok",
+            "damaged": damaged,
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
             "table": self._path,
             "rows": commit.rows if commit else 0,

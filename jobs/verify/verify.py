@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.contract.option_values import CONSUMER_OFFSETS
+from jobs.contract.option_values import CONSUMER_OFFSETS, JUDGED
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -45,9 +45,6 @@ from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import ABORT, LOCK
 
-_OF_QUEUES = frozenset({"messages_not_served", "wrong_units", "queue_files"})
-"""What a start would make of the queues, as ``preflight`` says it: "ok" must not stand beside it in one report."""
-
 
 def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the report of one verification; differences are in it. Raises as ``open_store``, ``restored`` and
@@ -71,14 +68,12 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
         verdicts.note(earlier)
     reporter.note(*whole.notes, *reading.notes)
     facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
-    if not live:
+    if not live and options.only == JUDGED and options.until_offset is None and locations.is_local(store.root):
         facts |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
-    differs = bool(verdicts.counts) or any(row["first_difference"] is not None for row in whole.replicas)
-    differs = differs or any(row["unsafe"] and row["rule"] in _OF_QUEUES for row in facts.get("reasons", ()))
-    status = "differences" if differs else "damaged" if reading.is_damaged or whole.absent or whole.healed else "ok"
     return reporter.report(
         "verify",
-        status,
+        differs=any(row["first_difference"] is not None for row in whole.replicas),
+        damaged=reading.is_damaged or bool(whole.absent or whole.healed),
         **store.facts(),
         **facts,
         counts=dict(sorted(verdicts.counts.items())),

@@ -13,6 +13,7 @@ from typing import Any
 from support import golden
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
+from support.store_to_start import configure
 
 from jobs.contract.options import PublishOptions, RestoreOptions
 from jobs.contract.report import Report
@@ -76,6 +77,7 @@ def contents(*directories: Path) -> Counter[str]:
 def make_case(directory: Path, name: str, **options: Any) -> Case:
     (store,) = golden.stores(name)
     root = golden.unpack(store, directory)
+    configure(root)
     built = rebuild_here(root, directory / "work", store.settings, **options)
     return Case(root, Path(built.directory))
 
@@ -89,6 +91,7 @@ def make_small_case(directory: Path) -> Case:
     for name, content in (("abort", b""), ("lock", b"lock")):  # a broker that was killed leaves both
         (root / name).write_bytes(content)
     built = rebuild_here(root, directory / "work", SMALL)
+    configure(root, Path(built.directory))
     return Case(root, Path(built.directory))
 
 

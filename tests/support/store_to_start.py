@@ -93,13 +93,13 @@ def as_fastjson(document: Any) -> str:
     return json.dumps(document, ensure_ascii=False)
 
 
-def configure(root: Path) -> None:
-    """Writes the configuration that a broker writes within seconds of its start: topics, and the groups that have
-    retry topics."""
-    config = root / "config"
+def configure(root: Path, queues_in: Path | None = None) -> None:
+    """Writes the configuration that a broker writes within seconds of its start: topics, as its queues have them, and
+    the groups that have retry topics."""
+    config, queues_in = root / "config", queues_in or root
     config.mkdir(exist_ok=True)
-    levels = {int(path.name) + 1: 0 for path in (root / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*")}
-    names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (root / kind).glob("*")}
+    levels = {int(path.name) + 1: 0 for path in (queues_in / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*")}
+    names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (queues_in / kind).glob("*")}
     topics = {name: {"readQueueNums": 1 << 30, "writeQueueNums": 0} for name in sorted(names)}
     retried = {f"Any@{name.removeprefix('%RETRY%')}": {0: 0} for name in sorted(names) if name.startswith("%RETRY%")}
     for name, document in (

@@ -26,7 +26,7 @@ TAKES = {
     "rebuild": f"{LOG} {OUTPUT} --replica --output --repair-log --topic --only --queue-store --topics-json"
     " --consumer-offsets-at --compact --ignore-free-space --dry-run",
     "publish": f"{OUTPUT} --store --from --commitlog --broker-conf --after-crash --dry-run",
-    "restore": f"{OUTPUT} --store --backup --dry-run",
+    "restore": f"{OUTPUT} --store --backup --broker-conf --dry-run",
     "preflight": f"{OUTPUT} --store --broker-conf --set --broker-version --replica",
     "verify": f"{LOG} {OUTPUT} --stores --replica --topic --only",
     "query key": f"{QUERY} --begin --end --scan --key --max --explain",

@@ -83,7 +83,7 @@ class TestProgress:
         reporter.note("n", "m")
         reporter.warn("w")
         reporter.begun -= 100
-        report = reporter.report("load", "damaged", rows=3, notes=["last"])
+        report = reporter.report("load", damaged=True, rows=3, notes=["last"])
         assert list(report) == ["job", "status", "rows", "seconds", "notes"]
         assert 100 <= report["seconds"] < 200
         assert (report.exit_code, report["notes"]) == (1, ["n", "m", "w", "last"])
@@ -149,8 +149,8 @@ def test_the_clock_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_report_is_given() -> None:
-    report = Reporter(quiet=True).report("query", "ok", exit_code=1, text="t", rows=2)
-    assert (report["job"], report["status"], report.exit_code, report.text) == ("query", "ok", 1, "t")
+    report = Reporter(quiet=True).report("query", differs=True, text="t", rows=2)
+    assert (report["job"], report["status"], report.exit_code, report.text) == ("query", "differences", 1, "t")
     assert (report["rows"], report["notes"]) == (2, [])
     assert Reporter(quiet=True).report("query")["status"] == "ok"
 

@@ -178,6 +178,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
 }  # fmt: skip
 QUEUE_CUT = 399
 NOT_FOLLOWED = {
+    "queues_made_again",
     "store_in_use", "free_space", "files_not_writable",  # nothing in the store
     "config_backup", "config_from_json", "committed_before_queue", "torn_tail",  # nothing to do
     "queues_fewer_than_configured", "rocksdb_not_judged", "replica_shorter",  # notes that send to another job

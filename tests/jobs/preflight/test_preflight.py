@@ -84,7 +84,7 @@ def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> N
     assert "rocketmq_store_preflight_safe 1.0" in metrics_in(told)
     store.commit({"Orders@readers": {0: 99}})
     done = run_job(*line[:3], "--set", f"mappedFileSizeCommitLog={store.conf['mappedFileSizeCommitLog']}", *line[5:])
-    assert (done.code, done.report["status"], done.report["answer"]) == (1, "differences", "not safe to start")
+    assert (done.code, done.report["status"], done.report["answer"]) == (1, "unsafe", "not safe to start")
     assert done.report["notes"] == [
         "without --broker-conf the broker's defaults are assumed, and the sizes that the store shows"
     ]

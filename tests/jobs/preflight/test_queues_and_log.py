@@ -56,6 +56,18 @@ def test_a_lag_after_a_clean_stop(tmp_path: Path, version: str, lost: int) -> No
     assert store.answer().reasons == said[lost]
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("version", ["4.6", "4.9", "5.0", "5.1", "5.3", "5.5"])
+def test_no_queues_at_all(tmp_path: Path, version: str, crashed: bool) -> None:
+    store = healthy_store(tmp_path / "store", version=version)
+    shutil.rmtree(store.root / "consumequeue")
+    if crashed:
+        (store.root / "abort").touch()
+    rules = [reason.rule for reason in store.answer().reasons]
+    assert rules == ["queues_made_again" if crashed or version in ("4.6", "4.9", "5.5") else NOT_SERVED]
+    assert store.answer().safe == (rules == ["queues_made_again"])
+
+
 @pytest.mark.parametrize("version", ["4.9", "5.1", "5.3", "5.5"])
 def test_a_lag_after_a_crash_is_made_good(tmp_path: Path, version: str) -> None:
     store = healthy_store(tmp_path / "store", dispatched=30, version=version)

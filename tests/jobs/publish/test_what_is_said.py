@@ -351,16 +351,15 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(
-        publish, "read_manifest", lambda source: SimpleNamespace(digest="0123456789abcdef01", of=source)
-    )
-    monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {})
-    monkeypatch.setattr(publish, "start_facts", lambda root, conf, log: {"settings": log, "root": root})
+    made = SimpleNamespace(digest="0123456789abcdef01", settings={"a": "b", "c": ""}, broker_version="5.3")
+    monkeypatch.setattr(publish, "read_manifest", lambda source: made)
+    monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {"backup": "b"})
+    monkeypatch.setattr(publish, "start_facts", lambda root, conf, *told: {"told": told, "root": root})
     options = PublishOptions(store=str(case.root), rebuilt="s3://b/out", commitlog=("/x/log", "/y/log"))
     facts = publish.run(options, quiet())
     root = str(case.root)
     assert asked == [(root, f"{root}/backup/fetched-0123456789abcdef", "s3://b/out")]
-    assert (facts["root"], facts["settings"]) == (root, [("storePathCommitLog", "/x/log,/y/log")])
+    assert (facts["root"], facts["told"]) == (root, ([("a", "b"), ("storePathCommitLog", "/x/log,/y/log")], "5.3"))
     asked.clear()
     with pytest.raises(MissingInput):
         publish.run(replace(options, broker_conf=str(case.root / "absent.conf")), quiet())

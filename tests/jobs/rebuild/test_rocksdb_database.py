@@ -15,6 +15,7 @@ from support.golden import GoldenStore
 from support.publishing import quiet
 from support.rebuilding import options_for, rules_of_release
 from support.store_builder import LogBuilder, Message
+from support.store_to_start import configure
 
 from jobs.cli import command_line
 from jobs.contract.options import PublishOptions, RebuildOptions, VerifyOptions
@@ -116,6 +117,7 @@ def test_a_topic_that_was_created_anew_in_what_is_lost_keeps_none_of_its_earlier
 def test_its_tasks_run_under_spark(spark: Any, tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.5.0")
     root = golden.unpack(store, tmp_path)
+    configure(root)
     here = Path(made(root, tmp_path / "here", store.settings).directory) / "consumequeue"
     options = options_for(root, tmp_path / "out", {**store.settings, "storeType": "defaultRocksDB"})
     assert rebuild.run(options, quiet()).exit_code == 0

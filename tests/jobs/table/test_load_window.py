@@ -161,7 +161,7 @@ def test_other_topics_than_those_of_the_loads_before_are_refused(tmp_path: Path)
 def test_what_a_load_says_that_read_nothing(tmp_path: Path) -> None:
     facts = load_of(tmp_path)._facts(None, None, Window(7, 7), 9)
     assert facts == {
-        "status": "ok", "log_begin": 0, "log_end": 9, "table": "/messages", "rows": 0, "version": None,
+        "damaged": False, "log_begin": 0, "log_end": 9, "table": "/messages", "rows": 0, "version": None,
         "from_offset": 7, "to_offset": 9, "skipped": True, "gap": None, "dry_run": False,
     }  # fmt: skip
     gap = load_of(tmp_path, dry_run=True)._facts(None, None, Window(7, 7, gap=(3, 7)), 9)

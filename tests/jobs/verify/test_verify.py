@@ -14,6 +14,7 @@ from support import golden
 from support.here import tasks_here
 from support.rebuilding import options_for
 from support.store_builder import LogBuilder
+from support.store_to_start import configure
 
 from jobs.cli import command_line
 from jobs.verify import verify
@@ -24,7 +25,9 @@ FILE = "consumequeue/A/0/00000000000000000000"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return golden.unpack(STORE, tmp_path)
+    root = golden.unpack(STORE, tmp_path)
+    configure(root)
+    return root
 
 
 def sizes() -> list[str]:
