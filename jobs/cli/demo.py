@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 from jobs.contract.options import DemoOptions, LoadOptions, RebuildOptions
@@ -137,11 +136,11 @@ Its consume queues and index files were set aside and rebuilt from the commit lo
 
 Its messages are rows of a Delta table now; asked what fills the disk, it says:
 
-{indent(table_facts.to_text(facts, _TOPICS_SHOWN), "  ")}
-"""
+""".splitlines()
+    text += [f"  {line}".rstrip() for line in table_facts.to_lines(facts, _TOPICS_SHOWN)]
     if options.output is not None:
-        text += f"\nIn {options.output}: rebuilt/, the broker's own files in store/original/, the table messages/.\n"
-    text += "\nYour own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)\n"
+        text += ["", f"In {options.output}: rebuilt/, the broker's own files in store/original/, the table messages/."]
+    text += ["", "Your own store:  ./spark-submit.sh rebuild --store ROOT --output DIR   (it only reads ROOT)"]
     return reporter.report(
         "demo",
         differs=not identical,

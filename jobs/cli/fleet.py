@@ -121,7 +121,7 @@ def answer(job: str, reports: Sequence[tuple[Member[Any], Report]], reporter: Re
         job,
         worst["status"],
         exit_code=worst.exit_code,
-        text="\n".join(lines),
+        text=lines,
         statuses=dict(statuses),
         **facts,
         brokers=entries,

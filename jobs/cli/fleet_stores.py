@@ -97,7 +97,10 @@ def _lines(options: FleetOptions) -> Iterator[dict[str, str]]:
     path = str(options.stores)
     text = files.read_bytes(path).decode("utf-8-sig", "replace")
     lines = [line for line in io.StringIO(text) if line.strip() and not line.lstrip().startswith("#")]
-    rows = [[field.strip() for field in row] for row in csv.reader(lines, skipinitialspace=True)]
+    try:
+        rows = [[field.strip() for field in row] for row in csv.reader(lines, skipinitialspace=True)]
+    except csv.Error as error:
+        raise UsageError(f"{path}: {error}") from error
     rows = rows[1:] if rows and tuple(rows[0]) == _COLUMNS[: len(rows[0])] else rows
     if not rows:
         raise UsageError(f"{path} names no store", advice=f"a line each: {','.join(_COLUMNS)}")

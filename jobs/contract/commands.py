@@ -22,6 +22,11 @@ def command(*words: str) -> str:
     return f"by hand, for a name has characters that a terminal hides: {printable(' '.join(words))}"
 
 
+def quoted(name: str) -> str:
+    """Returns a name as one word, for an instruction that is no command."""
+    return shlex.quote(printable(name))
+
+
 def set_aside(directory: str, paths: Sequence[str]) -> str:
     """Returns the command that moves files or directories into a directory, whatever is there under their names."""
     return command("mv", "--backup=numbered", "-t", directory, "--", *paths)

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,18 @@ def _masked(value: Any) -> Any:
 class Report(dict[str, Any]):
     """What a job found and did: a dict that begins with ``job`` and ``status`` and knows its exit code and text form.
 
-    ``exit_code`` follows from the status unless given; ``text`` replaces the generic text form; ``error_lines`` go to
-    stderr.
+    ``exit_code`` follows from the status unless given; ``text`` has the lines that replace the generic text form;
+    ``error_lines`` go to stderr.
     """
 
     def __init__(
-        self, job: str, status: str = "ok", *, exit_code: int | None = None, text: str | None = None, **facts: Any
+        self,
+        job: str,
+        status: str = "ok",
+        *,
+        exit_code: int | None = None,
+        text: Sequence[str] | None = None,
+        **facts: Any,
     ) -> None:
         super().__init__(job=job, status=status, **facts)
         self.exit_code = EXIT_CODE_OF_STATUS[status] if exit_code is None else exit_code
@@ -88,7 +94,7 @@ class Report(dict[str, Any]):
     def to_text(self) -> str:
         """Returns the report for a person: one line a fact, in the order the job stated them."""
         if self.text is not None:
-            return "\n".join(map(printable, self.text.split("\n")))
+            return "\n".join(map(printable, self.text))
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
         width = max(map(len, facts))
         lines: list[str] = []

@@ -77,7 +77,7 @@ class Reporter:
         job: str,
         *,
         notes: Sequence[str] = (),
-        text: str | None = None,
+        text: Sequence[str] | None = None,
         differs: bool = False,
         damaged: bool = False,
         unknown: bool = False,

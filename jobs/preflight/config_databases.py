@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import FileState
@@ -64,7 +65,7 @@ def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _lost(store: StoppedStore, name: str, then: str) -> Reason:
-    cure = f"put {store.place('config', name)} back, or a replica's"
+    cure = f"put {quoted(store.place('config', name))} back, or a replica's"
     if name == "consumerOffsets":
         cure += "; rebuild --only consumer-offsets makes a file that 5.3.2 and later take in"
     return Reason(

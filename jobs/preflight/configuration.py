@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
@@ -69,7 +70,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             f"{config.name} is {main.content.value} and its .bak torn: the broker does not start",
             found=f"{main.content.value}, .bak torn ({backup.why})",
             expected="JSON",
-            cure=f"put a sound copy in place, or move {backup.path} away: then {_WITHOUT[config.name]}",
+            cure=f"put a sound copy in place, or move {quoted(backup.path)} away: then {_WITHOUT[config.name]}",
         )
     elif config.taken is backup:
         age = max(main.modified_ms - backup.modified_ms, 0) if main.modified_ms else 0
@@ -79,7 +80,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             + (f", {age // 1000} s older" if age >= 1000 else ""),
             found=main.content.value,
             expected="JSON",
-            cure=f"nothing, if {backup.path} is as new as what was lost",
+            cure=f"nothing, if {quoted(backup.path)} is as new as what was lost",
             unsafe=False,
         )
     elif config.name == _TOPICS and config.taken is not None and not config.value:
@@ -90,7 +91,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
 
 
 def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
-    cure = f"put a sound {config.name} into {store.place('config')}: an older copy, or a replica's"
+    cure = f"put a sound {config.name} into {quoted(store.place('config'))}: an older copy, or a replica's"
     if config.name == _TOPICS:
         cure += "; rebuild --topics-json makes one from the log"
     if config.name in (CONSUMER_OFFSETS, LMQ_OFFSETS):

@@ -20,6 +20,7 @@ from typing import Any
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.javacompat import parse_int
+from storeformat.javaproperties import as_written
 from storeformat.store.layout import StoreLayout
 from storeformat.store.setting_names import EFFECTS
 
@@ -55,7 +56,7 @@ def _not_taken(store: StoppedStore) -> Iterator[tuple[str, str, Any, str, bool]]
             yield f"{said}its default stands", text, "a number below 2^31", f"write {name} as a whole number", unsafe
         else:
             then = "it is false" if meant.lower() == "true" else "its default stands"
-            yield f"{said}{then}", text, meant, f"write {name}={meant}, without a blank at its end,", unsafe
+            yield f"{said}{then}", text, meant, f"write {name}={as_written(meant)}, without a blank at its end,", unsafe
     for name, choices in _CHOICES.items():
         text = conf.given.get(name, choices[0])
         if (text.strip() if trims else text) not in choices:
@@ -80,7 +81,8 @@ def _not_taken(store: StoppedStore) -> Iterator[tuple[str, str, Any, str, bool]]
         text = conf.given.get(name, "")
         if text != text.strip() and not trims:
             said = f"{name}='{text}' has a blank that a broker before 5.2.0 takes for a part of the path"
-            yield said, text, text.strip(), f"write {name}={text.strip()}, without a blank at its end,", True
+            cure = f"write {name}={as_written(text.strip())}, without a blank at its end,"
+            yield said, text, text.strip(), cure, True
 
 
 def records_not_taken(store: StoppedStore) -> Iterator[Reason]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from jobs.contract.commands import quoted
 from jobs.preflight.configuration import config_is_absent
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
@@ -71,8 +73,8 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
             f"read up to {held:,} messages again or skip those they have not read"
             + (f"; {' and '.join(shown)} has offsets" if shown else "; a slave of 5.5.0 gets none from its master"),
             found=0,
-            cure=f"put another copy of {config.main.path} in place, or rebuild --only consumer-offsets and publish; "
-            "where nothing proves an offset, --consumer-offsets-at TIME sets it",
+            cure=f"put another copy of {quoted(config.main.path)} in place, or rebuild --only consumer-offsets and "
+            "publish; where nothing proves an offset, --consumer-offsets-at TIME sets it",
         )
 
 
@@ -112,8 +114,8 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
             + (", but a slave has its master's offsets, and reads on" if slave else ""),
             found=committed,
             expected=f"at most {end}",
-            cure=f'in {store.offsets_file.main.path}, "{topic}@{group}", set {queue_id}:{committed} to '
-            f"{queue_id}:{end} while the broker is stopped",
+            cure=f"in {quoted(store.offsets_file.main.path)}, {json.dumps(f'{topic}@{group}')}, set "
+            f"{queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
             unsafe=not (deleted or slave),
         )
 
@@ -168,7 +170,7 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
                 "due when the log ended: they are never delivered",
                 found=offset,
                 expected=f"at most {first}",
-                cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{first}",
+                cure=f"in {quoted(store.place('config', 'delayOffset.json'))}, set {level}:{offset} to {level}:{first}",
                 unsafe=not store.is_slave,
             )
         elif offset > end:
@@ -178,7 +180,7 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
                 f"delay level {level} stands at {offset}, its queue ends at {end}: {then}",
                 found=offset,
                 expected=f"at most {end}",
-                cure=f"in {store.place('config', 'delayOffset.json')}, set {level}:{offset} to {level}:{end}",
+                cure=f"in {quoted(store.place('config', 'delayOffset.json'))}, set {level}:{offset} to {level}:{end}",
                 unsafe=not corrected,
             )
 
@@ -210,8 +212,8 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
                 "when the log ended: those that were delivered come a second time",
                 found=counts,
                 expected="no message that was due",
-                cure=f"put a copy of {config.main.path} in place that is as new as the log; or nothing, if {count} "
-                "messages may come twice",
+                cure=f"put a copy of {quoted(config.main.path)} in place that is as new as the log; or nothing, if "
+                f"{count} messages may come twice",
                 unsafe=lost,
             )
 

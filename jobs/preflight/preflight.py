@@ -31,7 +31,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     seen, unseen = looked_at(store), not_looked_at(store)
     return reporter.report(
         "preflight",
-        text="\n".join([*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"]),
+        text=[*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"],
         **answer.facts(),
         store=store.root,
         log_begin=store.log.begin,

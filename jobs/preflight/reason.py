@@ -55,7 +55,7 @@ class Answer:
         lines = [self.first_line]
         for reason in self.reasons:
             words = (f"{'' if reason.unsafe else 'note: '}{reason.rule}: {reason.what}", f"    {reason.cure}".rstrip())
-            lines += [word.replace("\n", " ") for word in words if word]
+            lines += filter(None, words)
         return lines
 
 

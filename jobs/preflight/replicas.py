@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason
 from jobs.preflight.retention import HOUR_MS, RESERVED_HOURS
 from jobs.preflight.stopped_store import StoppedStore
@@ -95,7 +96,7 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
             "lost if this one is started",
             found=own.end,
             expected=other.end,
-            cure=f"start {replica.root} instead, or copy its commitlog/ here, rebuild and publish",
+            cure=f"start {quoted(replica.root)} instead, or copy its commitlog/ here, rebuild and publish",
             unsafe=not store.is_slave,  # which fetches them
         )
     elif other.end < own.end:
@@ -128,7 +129,8 @@ def _begins_earlier(store: StoppedStore, replica: Replica) -> Reason:
         ),
         found=store.log.begin,
         expected=replica.begin,
-        cure=f"start {replica.root} instead, or copy the segments before {store.log.begin} here, rebuild and publish",
+        cure=f"start {quoted(replica.root)} instead, or copy the segments before {store.log.begin} here, rebuild and "
+        "publish",
         unsafe=unsafe,
     )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jobs.contract.commands import command
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.javaproperties import as_written
@@ -78,7 +79,7 @@ def other_store(store: StoppedStore) -> Iterator[Reason]:
         found=named,
         expected=store.root,
         cure=f"set {_ROOT}={as_written(store.root)} in broker.conf and the paths of its log with it; for a copy of the "
-        f"store, give --set {_ROOT}={store.root}",
+        f"store, give {command('--set', f'{_ROOT}={store.root}')}",
     )
 
 
@@ -113,9 +114,9 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
                 expected="segments",
                 cure=f"write {setting} with whole paths, without blanks after its commas"
                 if relative
-                else f"set {setting}={as_written(own)} in broker.conf, or mount {path}"
+                else f"set {setting}={as_written(own)} in broker.conf, or {command('mount', '--', path)}"
                 if own and len(paths) == 1
-                else f"mount {path}, or make the directory if it is new",
+                else f"{command('mount', '--', path)}, or make the directory if it is new",
                 unsafe=not partly,
             )
             if absent:
@@ -139,7 +140,7 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
             unread,
             found=given.get(_LOG, ""),
             expected="a comma",
-            cure=f"set {_LOG}={given.get(_LOG) or store.place(COMMIT_LOG)}, in broker.conf",
+            cure=f"set {_LOG}={as_written(given.get(_LOG) or store.place(COMMIT_LOG))}, in broker.conf",
         )
 
 

@@ -63,7 +63,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
             facts = _publish(root, fetched, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
         made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
-        told = dict(made.settings) | ({"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {})
+        told = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
+        told |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
         settings = [(name, text) for name, text in told.items() if text and name not in conf.given]
         facts |= start_facts(root, options.broker_conf, settings, made.broker_version)
     return reporter.report("publish", **facts)

@@ -233,10 +233,10 @@ def rate_text(rate: float) -> str:
     return f"{size_text(rate)}/s" if rate >= 10 else f"{rate:.2g} B/s"
 
 
-def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
+def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
     """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
     if not facts.brokers:
-        return "The table is empty."
+        return ["The table is empty."]
     head = (
         f"{facts.messages:,} messages, {size_text(facts.bytes)}, {moment(facts.first_stored)} to "
         f"{moment(facts.last_stored)} ({span_text(facts.span)}); {facts.names_of_brokers(5)}"
@@ -258,7 +258,7 @@ def to_text(facts: Facts, shown: int, elsewhere: str = "") -> str:
         lines.append(f"... and {facts.groups_in_all - shown:,} more{elsewhere}")
     if facts.checks:
         lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
-    return "\n".join(lines)
+    return lines
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -15,6 +15,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from jobs.contract.commands import command
 from jobs.contract.report import printable, size_text
 from jobs.report import plots
 from jobs.report.facts import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
@@ -50,7 +51,8 @@ def require_plots() -> None:
     """Raises DependencyMissing where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise DependencyMissing(
-            "--html needs matplotlib", advice=f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
+            "--html needs matplotlib",
+            advice=f"{command(sys.executable, '-m', 'pip', 'install', 'matplotlib>=3.9,<4')}, or use --csv",
         )
 
 

@@ -18,7 +18,7 @@ from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
 from jobs.report import page, views
-from jobs.report.facts import KEYS, Facts, Row, measure, moment, to_text
+from jobs.report.facts import KEYS, Facts, Row, measure, moment, to_lines
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
@@ -54,7 +54,7 @@ def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUG
     facts = measured(options, reporter, execution)
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
-    text = to_text(facts, SHOWN, " (--csv and --json have the largest of them)")
+    text = to_lines(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 

@@ -175,7 +175,8 @@ def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> Non
         path = archive.strip().partition("#")[0]
         if path and ":" not in path and not Path(path).is_file():
             raise DependencyMissing(
-                f"there is no {path} for executors", advice=f"`./spark-submit.sh --pack {path}` makes it"
+                f"there is no {path} for executors",
+                advice=f"`{shlex.join(['./spark-submit.sh', '--pack', path])}` makes it",
             )
     if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
         install = "./spark-submit.sh --setup --with hdfs"

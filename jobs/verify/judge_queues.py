@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from jobs.contract.commands import command
 from jobs.log.opening import OpenedStore
 from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
 from jobs.verify.differences import Subject, Verdicts, Verification
@@ -179,7 +180,7 @@ def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
 
 
 def _repair(queue: TopicQueue) -> str:
-    return f"rebuild --topic '{queue[0]}:{queue[1]}', then publish"
+    return f"{command('rebuild', f'--topic={queue[0]}:{queue[1]}')}, then publish"
 
 
 def _judge_old_units(judging: _Judging) -> None:

@@ -31,7 +31,7 @@ from support.here import tasks_here
 from support.reading import read
 from support.rebuilding import rebuild_here
 from support.store_builder import Message, encode_record
-from support.store_to_start import as_fastjson
+from support.store_to_start import as_fastjson, configure
 from support.verifying import verify_here
 
 from jobs.cli import command_line
@@ -145,7 +145,7 @@ def config_of(root: Path, offset: int) -> Path:
     for path in (root / "commitlog").iterdir():
         path.touch()
     config = root / "config"
-    config.mkdir()
+    config.mkdir(exist_ok=True)
     queues = [(path.parent.name, int(path.name)) for path in sorted((root / "consumequeue").glob("*/*"))]
     entries = {topic: {"readQueueNums": 32, "writeQueueNums": 32} for topic, _ in queues}
     table: dict[str, dict[int, int]] = {}
@@ -244,6 +244,7 @@ def queue_directory(root: Path) -> Path:
 def prepare(heading: str, work: Path) -> Case:
     name, spoil, _ = SYMPTOMS[heading]
     root = golden.unpack(name, work)
+    configure(root)
     (store,) = golden.stores(name)
     conf = work / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in store.entry["settings"].items()), encoding="utf-8")

@@ -31,7 +31,7 @@ def test_a_report_that_is_not_shown(streams: str, code: int, tmp_path: Path) -> 
         "from jobs.__main__ import *; from jobs.contract.report import Report; import jobs.preflight.preflight as p; "
     )
     program += (
-        "p.run = lambda *given: (given[1].say('x' * 9000), Report('preflight', text='y' * 9000))[1]; sys.exit(main())"
+        "p.run = lambda *given: (given[1].say('x' * 9000), Report('preflight', text=['y' * 9000]))[1]; sys.exit(main())"
     )
     words = "preflight --store /"
     line = f'{{ "{sys.executable}" -c "{program}" {words}; echo $? >"{tmp_path}/code"; }} {streams}'

@@ -91,7 +91,7 @@ class TestPrintable:
         report.write(str(tmp_path / "r.json"))
         forms = [said.getvalue(), report.to_json(), report.to_text(), (tmp_path / "r.json").read_text()]
         forms += failure_report("load", MissingInput("no", path=SECRET)).to_json()
-        report.text = SECRET
+        report.text = [SECRET]
         assert not [form for form in [*forms, report.to_text()] if "SECRET" in form]
         assert "region=eu" in forms[1]
         assert json.loads(Report("query", records=[{"body": SECRET}]).to_json())["records"] == [{"body": SECRET}]
@@ -343,7 +343,7 @@ class TestDefects:
         )
 
 
-def test_a_text_of_several_lines_is_shown_line_by_line() -> None:
+def test_no_name_makes_a_line_of_its_own() -> None:
     report = Report("report", rows=1)
-    report.text = "a\nb\x1b"
-    assert report.to_text() == "a\nb\\x1b"
+    report.text = ["a\nb\x1b", "c"]
+    assert report.to_text() == "a\\x0ab\\x1b\nc"

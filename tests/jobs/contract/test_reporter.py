@@ -149,8 +149,8 @@ def test_the_clock_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_report_is_given() -> None:
-    report = Reporter(quiet=True).report("query", differs=True, text="t", rows=2)
-    assert (report["job"], report["status"], report.exit_code, report.text) == ("query", "differences", 1, "t")
+    report = Reporter(quiet=True).report("query", differs=True, text=["t"], rows=2)
+    assert (report["job"], report["status"], report.exit_code, report.text) == ("query", "differences", 1, ["t"])
     assert (report["rows"], report["notes"]) == (2, [])
     assert Reporter(quiet=True).report("query")["status"] == "ok"
 

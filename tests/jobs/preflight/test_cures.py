@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -16,7 +18,10 @@ from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
 import jobs.preflight
+from jobs.contract.commands import quoted
+from jobs.contract.report import is_printable, printable
 from jobs.preflight.reason import Reason
+from storeformat.javaproperties import as_written
 
 Damage = Callable[[StoreToStart], object]
 
@@ -255,6 +260,32 @@ def test_a_cure_cures(damage: str, tmp_path: Path) -> None:
         follow(store, reason.cure, spare)
     assert store.reasons(rule) == []
     assert len(unsafe(store)) < len(before) or not any(reason.unsafe for reason in reasons)
+
+
+NAMES = {"quotes": 'it\'s; $(touch x) `id` "q" & -rf', "hidden": "two\nlines \x1b[2J \u202egnp"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_name_in_a_cure_is_one_word(damage: str, name: str, tmp_path: Path) -> None:
+    """Nothing of the name of a directory or a group is outside of a quoted word, or in a command that hides it."""
+    store = healthy_store(tmp_path / NAMES[name], 80)
+    shutil.copytree(store.root, tmp_path / "spare")
+    DAMAGES[damage][1](store)
+    if store.config("consumerOffset.json").exists():
+        store.commit({f"Orders@{NAMES[name]}": {0: 10_000}})
+    paths = [
+        str(path) for path in (store.root, *store.root.rglob("*"), store.root / "commitlog", store.root / "config")
+    ]
+    paths += [f"{directory}/{file}" for directory in paths for file in ("..", "delayOffset.json", "topics.json.bak")]
+    words = [json.dumps(f"Orders@{NAMES[name]}"), *(shlex.quote(f"storePathRootDir={path}") for path in paths)]
+    words += [form(path) for path in paths for form in (quoted, as_written)]
+    for reason in store.answer().reasons:
+        rest = reason.cure
+        for word in sorted(words, key=len, reverse=True):
+            rest = rest.replace(word, "")
+        assert "by hand, for a name has" in rest or not any(part in rest for part in ("touch x", "gnp")), reason.cure
+        assert is_printable(printable(reason.cure))
 
 
 def unsafe(store: StoreToStart) -> list[Reason]:

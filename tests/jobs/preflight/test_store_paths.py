@@ -54,7 +54,7 @@ def test_a_log_that_is_not_there(store: StoreToStart, tmp_path: Path) -> None:
             "segments",
             found,
             "segments",
-            f"set storePathCommitLog={own} in broker.conf, or mount {elsewhere}",
+            f"set storePathCommitLog={own} in broker.conf, or mount -- {elsewhere}",
         )
         elsewhere.mkdir(exist_ok=True)
     store.conf["storePathCommitLog"] = str(own)

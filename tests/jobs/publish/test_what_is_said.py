@@ -351,7 +351,9 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, ...]] = []
-    made = SimpleNamespace(digest="0123456789abcdef01", settings={"a": "b", "c": ""}, broker_version="5.3")
+    made = SimpleNamespace(
+        digest="0123456789abcdef01", settings={"a": "b", "c": ""}, broker_version="5.3", queue_store="file"
+    )
     monkeypatch.setattr(publish, "read_manifest", lambda source: made)
     monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {"backup": "b"})
     monkeypatch.setattr(publish, "start_facts", lambda root, conf, *told: {"told": told, "root": root})

@@ -11,7 +11,7 @@ from support.report_facts import ABOUT, BEGIN, facts, group, pictures
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import CHECKS, key_text, moment, number_text, sentences, to_text, with_rates
+from jobs.report.facts import CHECKS, key_text, moment, number_text, sentences, to_lines, with_rates
 
 
 def test_messages_without_a_time() -> None:
@@ -20,7 +20,7 @@ def test_messages_without_a_time() -> None:
     without = facts(brokers=[timeless], groups=groups)
     drawn = page.render(without, page.Pictures(timedelta(minutes=1), [], pictures().sizes), *ABOUT)
     assert "No message has a store time" in drawn
-    assert "1 messages" in to_text(without, report.SHOWN)
+    assert "1 messages" in to_lines(without, report.SHOWN)[0]
 
 
 NOTHING = {
@@ -122,7 +122,7 @@ def test_the_whole_text() -> None:
         "1,506 messages, 2.0 MB, 2024-05-30 07:00:00 to 2024-05-30 09:00:00 (2.0 h); c/b0, c/b1, c/b2, c/b3, c/b4 and "
         "1 more"
     )
-    assert to_text(found, 2, " (elsewhere)").splitlines() == [
+    assert to_lines(found, 2, " (elsewhere)") == [
         head,
         "",
         "topic   tags        messages   bytes  share  messages/s       rate",
@@ -138,8 +138,8 @@ def test_the_whole_text() -> None:
         "clocks        no step back, no producer ahead",
     ]
     short = facts(brokers=brokers[:5], groups=groups[:2], checks={})
-    assert to_text(short, 2).splitlines()[1:] == ["", *to_text(found, 2).splitlines()[2:5]]
-    assert to_text(short, 2).splitlines()[0].endswith("; c/b0, c/b1, c/b2, c/b3, c/b4")
+    assert to_lines(short, 2)[1:] == ["", *to_lines(found, 2)[2:5]]
+    assert to_lines(short, 2)[0].endswith("; c/b0, c/b1, c/b2, c/b3, c/b4")
 
 
 @pytest.mark.parametrize(
@@ -186,18 +186,18 @@ def test_times_from_the_first_broker_to_the_last() -> None:
 
 
 def test_a_terminal_obeys_no_tag() -> None:
-    text = to_text(facts(groups=[group("a\x1b[2J\nb", 1, 100)]), report.SHOWN)
+    text = "\n".join(to_lines(facts(groups=[group("a\x1b[2J\nb", 1, 100)]), report.SHOWN))
     assert "a\\x1b[2J\\x0ab" in text
 
 
 def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
     many = [group(f"t{at}", 1, 100) for at in range(report.SHOWN + 5)]
-    assert "... and 5 more" in to_text(facts(groups=many), report.SHOWN)
+    assert "... and 5 more" in to_lines(facts(groups=many), report.SHOWN)
 
 
 def test_an_empty_table_has_a_report() -> None:
     empty = facts(brokers=[], groups=[], checks={})
-    assert to_text(empty, report.SHOWN) == "The table is empty."
+    assert to_lines(empty, report.SHOWN) == ["The table is empty."]
     assert "The table is empty." in page.render(empty, page.Pictures(timedelta(minutes=1), [], []), *ABOUT)
     assert report.to_csv(empty).splitlines()[0].startswith("topic,tags,messages,bytes")
 
@@ -217,5 +217,5 @@ def test_the_text_of_a_report_is_that_of_its_facts(monkeypatch: pytest.MonkeyPat
     found = facts()
     monkeypatch.setattr(report, "measured", lambda *_: found)
     made = report.run(ReportOptions(table="messages"), Reporter(quiet=True))
-    assert made.to_text().startswith(to_text(found, report.SHOWN).splitlines()[0])
+    assert made.to_text().startswith(to_lines(found, report.SHOWN)[0])
     assert (made["table"], made["messages"]) == ("messages", 21)

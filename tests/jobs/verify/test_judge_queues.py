@@ -185,7 +185,7 @@ def test_a_last_file_without_bytes_is_a_hazard_and_one_before_it_is_wrong(tmp_pa
     assert not found.counts
     ((hazard, file, advice),) = [(row["hazard"], row["file"], row["advice"]) for row in found.hazards]
     assert (hazard, file) == ("empty_file", f"consumequeue/T/0/{120:020d}")
-    assert advice == "rebuild --topic 'T:0', then publish"
+    assert advice == "rebuild --topic=T:0, then publish"
     last.write_bytes(b"")
     found = verify_here(root, SMALL).verdicts
     assert found.counts == {"wrong_size": 1}
