@@ -23,8 +23,9 @@ from jobs.log.opening import OpenedStore
 from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
-from storeformat.index.alignment import FileContext, OmittedRows, keys_in
-from storeformat.index.index_check import IndexComparison
+from storeformat.index.entries import Rows
+from storeformat.index.index_check import FileContext, IndexComparison
+from storeformat.index.matching import CHUNK, as_keys
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
 from udfs.files.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
@@ -78,7 +79,6 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
             log=LogExtent(reading.begin, reading.end, run.lost),
             previous_end=heads[number - 1].header.end_timestamp if number else None,
             growing=growing and number == len(heads) - 1,
-            with_tags=store.rules.index_tags,
         )
         checks.append(IndexCheck(head.path, context))
     sources = tuple(
@@ -158,6 +158,15 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     verdicts = run.verdicts
     for check, one in compared.files:
         verdicts.differ_by(Subject(INDEX, check.path), one.faults, one.counts)
+        if one.disordered:
+            verdicts.warn(
+                Subject(INDEX, check.path),
+                "index_order",
+                f"{one.disordered} entries come after one of a later message: no broker writes them so, and its search "
+                "for the newest messages of a key may not find them",
+                advice=REPAIR,
+                entries=one.disordered,
+            )
     _judge_slot_counts(compared, verdicts)
     with Readers() as readers:
         _Sequence(run, compared, StagedRows(compared.sources, readers)).judge(dispatched)
@@ -167,6 +176,26 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
         "index_files": len(compared.files),
         "index_entries": sum(one.compared for _, one in compared.files),
     }
+
+
+@dataclass(frozen=True)
+class _OmittedRows:
+    """Rows [begin, end) of the log that no file holds; ``with_tags`` says whether rows from TAGS count."""
+
+    begin: int
+    end: int
+    with_tags: bool
+
+
+def _keys_in(gap: _OmittedRows, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:
+    """Returns how many entries are left out, and the first ``most`` of them as hash and offset."""
+    count, shown = 0, list[dict[str, int]]()
+    for begin in range(gap.begin, gap.end, CHUNK):
+        block = rows.read(begin, min(begin + CHUNK, gap.end))
+        block = block if gap.with_tags else block[block["key_hash"] >= 0]
+        shown += as_keys(block[: most - len(shown)])
+        count += len(block)
+    return count, shown
 
 
 class _Sequence:
@@ -183,28 +212,30 @@ class _Sequence:
 
     def judge(self, dispatched: int | None) -> None:
         """Says where entries of the log are missing, or are there again."""
-        row, with_tags = 0, True
+        row = 0
         before: IndexComparison | None = None
         for check, one in self._compared.files:
             subject = Subject(INDEX, check.path)
-            for gap in one.gaps:
-                self._missing_keys(subject, gap)
+            self._verdicts.count("missing_key", one.missing)
+            for key in one.missing_shown:
+                self._verdicts.differ(subject, "missing_key", expected=key, count=0)
             if one.rows_begin < 0:
                 continue
-            gap = OmittedRows(row, one.rows_begin, one.with_tags)
+            gap = _OmittedRows(row, one.rows_begin, one.first_tag is not None)
             if gap.begin < gap.end:
                 self._judge_gap(subject, gap, one, before)
             elif one.rows_begin < row:
                 self._judge_overlap(subject, one, row)
-            row, with_tags, before = max(row, one.rows_end), one.with_tags, one
-        self._judge_rest(OmittedRows(row, self._rows.total, with_tags and before is not None), before, dispatched)
+            row, before = max(row, one.rows_end), one
+        with_tags = before is not None and before.first_tag is not None
+        self._judge_rest(_OmittedRows(row, self._rows.total, with_tags), before, dispatched)
         if self._doubled:
             self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
 
     def _judge_gap(
-        self, subject: Subject, gap: OmittedRows, after: IndexComparison, before: IndexComparison | None
+        self, subject: Subject, gap: _OmittedRows, after: IndexComparison, before: IndexComparison | None
     ) -> None:
-        count, _ = keys_in(gap, self._rows, 0)
+        count, _ = _keys_in(gap, self._rows, 0)
         if not count:
             return
         last, first = (int(row["offset"]) for row in self._rows.read(gap.end - 1, gap.end + 1))
@@ -225,20 +256,23 @@ class _Sequence:
             self._missing_keys(subject, gap)
 
     def _judge_overlap(self, subject: Subject, one: IndexComparison, row: int) -> None:
-        offsets = self._rows.read(one.rows_begin, min(row, one.rows_end))["offset"]
+        rows = self._rows.read(one.rows_begin, min(row, one.rows_end))
+        if (rows["key_hash"] < 0).all():
+            return  # of TAGS that the file before seemed to lack
+        offsets = rows["offset"]
         if len(offsets) and bool((offsets == offsets[0]).all()):
             self._doubled += len(offsets)
         else:
             self._verdicts.differ(subject, "extra_file", found=f"{len(offsets)} entries that another file holds")
 
-    def _judge_rest(self, gap: OmittedRows, before: IndexComparison | None, dispatched: int | None) -> None:
+    def _judge_rest(self, gap: _OmittedRows, before: IndexComparison | None, dispatched: int | None) -> None:
         """Says what is missing at the end: lag, files, or keys."""
         stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
-        lagging, _ = keys_in(OmittedRows(stop, gap.end, gap.with_tags), self._rows, 0)
+        lagging, _ = _keys_in(_OmittedRows(stop, gap.end, gap.with_tags), self._rows, 0)
         if lagging:
             self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
-        gap = OmittedRows(gap.begin, stop, gap.with_tags)
-        count, _ = keys_in(gap, self._rows, 0)
+        gap = _OmittedRows(gap.begin, stop, gap.with_tags)
+        count, _ = _keys_in(gap, self._rows, 0)
         if not count:
             return
         if before is None or before.entries >= self._capacity:
@@ -246,7 +280,7 @@ class _Sequence:
         else:
             self._missing_keys(Subject(INDEX, self._compared.files[-1][0].path), gap)
 
-    def _missing_files(self, gap: OmittedRows, count: int) -> None:
+    def _missing_files(self, gap: _OmittedRows, count: int) -> None:
         begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
         absorbed = min(count, self._unread)
         self._unread -= absorbed
@@ -258,8 +292,8 @@ class _Sequence:
                 count=count - absorbed,
             )
 
-    def _missing_keys(self, subject: Subject, gap: OmittedRows) -> None:
-        count, shown = keys_in(gap, self._rows, MOST_DIFFERENCES)
+    def _missing_keys(self, subject: Subject, gap: _OmittedRows) -> None:
+        count, shown = _keys_in(gap, self._rows, MOST_DIFFERENCES)
         for key in shown:
             self._verdicts.differ(subject, "missing_key", expected=key, count=0)
         self._verdicts.count("missing_key", count)

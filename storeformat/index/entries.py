@@ -7,7 +7,7 @@
 ===  ===================  =============================================================================================
 
 This is not a format of the broker's: scans stage it for those that build index files (``index_file``) or check them
-(``alignment``).
+(``matching``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One index file against the entries that the log makes: links, times, header, and what is missing, extra or double.
 
-Which entry of the file is which of the log, ``alignment`` says; here everything is checked that follows from the
+Which entry of the file is which of the log, ``matching`` says; here everything is checked that follows from the
 entries themselves: hash, offset and time of each, the links between those of one slot, the slots, and the header.
 
 Links are recomputed with the hashes that the log makes wherever an entry has its counterpart, so that a wrong hash is
@@ -13,14 +13,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from storeformat.arrays import Int64s, Structs, as_fields
+from storeformat.arrays import Int64s, LogExtent, Structs, as_fields, leading
 from storeformat.index import index_file
-from storeformat.index.alignment import CHUNK, LOOKAHEAD, SEARCH, Aligned, Alignment, Coverage, FileContext
 from storeformat.index.entries import Rows, hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
+from storeformat.index.matching import CHUNK, SEARCH, Coverage, Matched, Matching
 from storeformat.kernels import active
 
 MOST_FAULTS = 1_000
+
+
+@dataclass(frozen=True)
+class FileContext:
+    """What surrounds one file: the part of the log that was read, the end timestamp of the file before (None where
+    there is none), and whether a broker may be writing this file, or died while it did.
+    """
+
+    log: LogExtent
+    previous_end: int | None
+    growing: bool
 
 
 @dataclass(frozen=True)
@@ -72,26 +83,28 @@ class _Comparison:
         self.result = IndexComparison()
 
     def compare(self) -> IndexComparison:
-        alignment = Alignment(self._rows, self._context, self.result)
+        matching = Matching(self._rows, self._context.log, self.result)
         count, growing = self._count_entries(), self._context.growing
-        edges: list[Aligned] = []
+        edges: list[Matched] = []
         last_entry: np.void | None = None
         number = 1
         if count == 0 and not growing:
-            count = alignment.recognised(self._entries(1, min(SEARCH, self._most)))
+            entries = self._entries(1, min(SEARCH, self._most))
+            if len(entries) and matching.knows(int(entries["key_hash"][0]), int(entries["phy_offset"][0])):
+                count = leading(entries["phy_offset"] != 0)
         while number <= count:
             stop = min(number + CHUNK, count + 1)
-            entries = self._entries(number, min(stop + LOOKAHEAD, count + 1))
-            aligned = alignment.take(entries, stop - number)
-            entries = entries[: stop - number]
-            if stop > count and not growing:
-                # The header may say too little: does the log go on as the bytes after it do?
-                count += alignment.peek(self._entries(count + 1, min(count + 1 + CHUNK, self._most)))
-            self._check_entries(entries, aligned, number)
-            edges = [*edges[:1], aligned]
+            entries = self._entries(number, stop)
+            matched = matching.take(entries, final=stop > count)
+            entries = entries[: len(matched)]
+            self._check_entries(entries, matched, number)
+            edges = [*edges[:1], matched]
             last_entry = entries[-1]
-            number = stop
-        alignment.close()
+            number += len(entries)
+            if number > count and not growing:
+                # The header may say too little: does the log go on as the bytes after it do?
+                count += matching.continues(self._entries(number, min(number + CHUNK, self._most)))
+        matching.close()
         self.result.entries = count
         self._check_slots(count)
         self._check_header(count, edges, last_entry)
@@ -115,9 +128,9 @@ class _Comparison:
             stop, width = begin - 1, CHUNK
         return stop
 
-    def _check_entries(self, entries: Structs, aligned: Aligned, first_number: int) -> None:
+    def _check_entries(self, entries: Structs, matched: Matched, first_number: int) -> None:
         """Notes what is wrong in a piece of a file's entries, each field against what it should be."""
-        paired, rows, log = aligned.paired, aligned.rows, self._context.log
+        paired, rows = matched.paired, matched.rows
         timestamps = rows["store_timestamp"]
         found_hashes = entries["key_hash"].astype(np.int32)
         hashes = np.where(paired, hashes_of(rows), found_hashes & 0x7FFFFFFF).astype(np.int32)
@@ -142,11 +155,9 @@ class _Comparison:
             self._begin, self._is_proven = begin, True
             late[:] = False
         wrong = paired & ((found_hashes != hashes) | (entries["phy_offset"] != rows["offset"]))
-        foreign = ~paired & (entries["phy_offset"] < log.end) & ~log.lost(entries["phy_offset"])
-        foreign[: aligned.old] = False
         for cause, flags, want in (
             ("wrong_entry", wrong | late, expected),
-            ("dangling_entry", foreign, None),
+            ("dangling_entry", matched.foreign, None),
             ("broken_chain", entries["prev_index"] != expected["prev_index"], expected),
         ):
             self._note_entries(cause, np.flatnonzero(flags), self._position(first_number), entries, want)
@@ -191,7 +202,7 @@ class _Comparison:
             number = int(entry["prev_index"][0]) if len(entry) else 0
         return number
 
-    def _check_header(self, count: int, edges: list[Aligned], last_entry: np.void | None) -> None:
+    def _check_header(self, count: int, edges: list[Matched], last_entry: np.void | None) -> None:
         """Notes header fields that do not follow from the entries; the count of used slots is for the caller to judge,
         because releases count differently.
         """

@@ -6,9 +6,8 @@ import numpy as np
 
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
-from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
-from storeformat.index.index_check import IndexComparison, compare_index_file
+from storeformat.index.index_check import FileContext, IndexComparison, compare_index_file
 
 SLOTS, CAPACITY = 7, 4_000
 ENTRIES_AT = 40 + 4 * SLOTS + 20
@@ -41,7 +40,14 @@ def file_of(entries: list[Entry]) -> bytearray:
 
 
 def compare(
-    content: bytearray, log: list[Entry], *, begin: int = 0, end: int = 1 << 40, tags: bool = False
+    content: bytearray,
+    log: list[Entry],
+    *,
+    begin: int = 0,
+    end: int = 1 << 40,
+    lost: tuple[tuple[int, int], ...] = (),
+    previous_end: int | None = None,
+    growing: bool = False,
 ) -> IndexComparison:
-    context = FileContext(LogExtent(begin, end), None, growing=False, with_tags=tags)
+    context = FileContext(LogExtent(begin, end, lost), previous_end, growing)
     return compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context)

@@ -13,9 +13,8 @@ import numpy as np
 
 from storeformat.arrays import Bools, LogExtent, Structs
 from storeformat.index import index_check, index_file
-from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW, Rows
-from storeformat.index.index_check import IndexComparison
+from storeformat.index.index_check import FileContext, IndexComparison
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment, segment_with
 from storeformat.queues import consume_queue, consume_queue_ext, queue_check

@@ -12,9 +12,8 @@ from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, fil
 
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
-from storeformat.index.alignment import FileContext, OmittedRows, keys_in
 from storeformat.index.entries import TAG_MARK
-from storeformat.index.index_check import IndexComparison, IndexFault, compare_index_file
+from storeformat.index.index_check import FileContext, IndexComparison, IndexFault, compare_index_file
 
 
 @st.composite
@@ -41,7 +40,7 @@ def flat(groups: list[list[Entry]]) -> list[Entry]:
 def test_whole_and_later_part(groups: list[list[Entry]], first: int) -> None:
     groups_in_file = groups[min(first, len(groups) - 1) :]
     found = compare(file_of(flat(groups_in_file)), flat(groups))
-    assert (found.counts, found.gaps) == ({}, [])
+    assert (found.counts, found.missing) == ({}, 0)
     assert (found.rows_begin, found.rows_end) == (len(flat(groups)) - len(flat(groups_in_file)), len(flat(groups)))
     assert (found.compared, found.last_offset) == (len(flat(groups_in_file)), groups[-1][0][1])
 
@@ -51,7 +50,7 @@ def test_whole_and_later_part(groups: list[list[Entry]], first: int) -> None:
 def test_entries_older_than_the_log(groups: list[list[Entry]], gone: int) -> None:
     kept = groups[min(gone, len(groups) - 1) :]
     found = compare(file_of(flat(groups)), flat(kept), begin=kept[0][0][1])
-    assert (found.counts, found.gaps) == ({}, [])
+    assert (found.counts, found.missing) == ({}, 0)
     assert found.old == len(flat(groups)) - len(flat(kept))
     assert (found.rows_begin, found.rows_end) == (0, len(flat(kept)))
 
@@ -63,7 +62,7 @@ def test_record_indexed_again_after_a_crash(groups: list[list[Entry]], data: st.
     whole = data.draw(st.integers(1, len(groups[at])), "entries that the crash left of the first time")
     written = flat(groups[:at]) + groups[at][:whole] + flat(groups[at:])
     found = compare(file_of(written), flat(groups))
-    assert (found.counts, found.gaps) == ({}, [])
+    assert (found.counts, found.missing) == ({}, 0)
     assert found.doubled == whole
 
 
@@ -75,8 +74,8 @@ def test_upgrade_to_tags(groups: list[list[Entry]], data: st.DataObject) -> None
     written = flat(older) + flat(groups[at:])
     if not written:
         return
-    found = compare(file_of(written), flat(groups), tags=True)
-    assert (found.counts, found.gaps) == ({}, [])
+    found = compare(file_of(written), flat(groups))
+    assert (found.counts, found.missing) == ({}, 0)
     # At most: a file can also be taken to begin after tags that are absent before its first entry.
     assert found.absent_tags <= len(flat(groups)) - len(written)
 
@@ -89,11 +88,9 @@ def test_records_that_are_missing(groups: list[list[Entry]], data: st.DataObject
     log = flat(groups)
     found = compare(file_of(flat(groups[:begin] + groups[end:])), log)
     missing = len(flat(groups[begin:end]))
-    assert found.counts == {}
-    assert sum(gap.end - gap.begin for gap in found.gaps) == missing
-    for gap in found.gaps:
-        count, shown = keys_in(gap, rows_of(log), 1_000)
-        assert (count, len(shown)) == (gap.end - gap.begin,) * 2
+    assert (found.counts, found.missing) == ({}, missing)
+    shown = [(row["key_hash"], row["phy_offset"]) for row in found.missing_shown]
+    assert sorted(shown) == sorted((key, offset) for key, offset, _ in flat(groups[begin:end]))
 
 
 @settings(deadline=None)
@@ -114,14 +111,9 @@ def test_records_that_damage_took(groups: list[list[Entry]], data: st.DataObject
     kept = groups[:begin] + groups[end:]
     if not kept:
         return
-    context = FileContext(
-        LogExtent(0, 1 << 40, ((groups[begin][0][1], groups[end - 1][0][1] + 1),)), None, growing=False, with_tags=False
-    )
-    content = file_of(flat(groups))
-    found = compare_index_file(
-        lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(flat(kept)), context
-    )
-    assert (found.counts, found.gaps) == ({}, [])
+    lost = ((groups[begin][0][1], groups[end - 1][0][1] + 1),)
+    found = compare(file_of(flat(groups)), flat(kept), lost=lost)
+    assert (found.counts, found.missing) == ({}, 0)
     assert (found.compared, found.lost) == (len(flat(kept)), len(flat(groups)) - len(flat(kept)))
 
 
@@ -132,7 +124,7 @@ def test_a_wrong_count_of_entries_is_one_fault(groups: list[list[Entry]], count:
     content = file_of(log)
     content[36:40] = count.to_bytes(4, "big", signed=True)
     found = compare(content, log)
-    assert (found.entries, found.compared, found.gaps) == (len(log), len(log), [])
+    assert (found.entries, found.compared, found.missing) == (len(log), len(log), 0)
     assert (found.rows_begin, found.rows_end) == (0, len(log))
     if count == len(log) + 1:
         assert found.faults == []
@@ -167,7 +159,7 @@ def test_any_byte_of_a_file_is_looked_at(groups: list[list[Entry]], data: st.Dat
         position = begin if cause == "wrong_header" or kind == "slot" else ENTRIES_AT + 20 * entry
         assert (found.counts, [fault.position for fault in found.faults]) == ({cause: 1}, [position])
     else:
-        assert found.counts or found.gaps
+        assert found.counts or found.missing
 
 
 T = 1_600_000_000_000
@@ -202,7 +194,7 @@ def test_the_first_time_is_counted_from_the_end_of_the_file_before(
     made_after: int, said: int | None, expected: int | None
 ) -> None:
     content = second_file(made_after)
-    context = FileContext(LogExtent(0, 1 << 40), said, growing=False, with_tags=False)
+    context = FileContext(LogExtent(0, 1 << 40), said, growing=False)
     found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(LOG), context)
     assert found.first_time_diff == (T + 7_000 - made_after) // 1000
     assert found.counts == ({} if expected is None else {"wrong_entry": 1})
@@ -257,7 +249,7 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
     content = file_of(log)
     header = index_file.IndexHeader(T + 1_000, T + 3_000, 100, 300, hash_slot_count=2, index_count=4)
     content[:40] = header.to_bytes()
-    context = FileContext(LogExtent(0, 1 << 40), None, growing=True, with_tags=False)
+    context = FileContext(LogExtent(0, 1 << 40), None, growing=True)
 
     def found() -> IndexComparison:
         return compare_index_file(
@@ -273,10 +265,28 @@ def test_entries_that_a_growing_file_does_not_count_yet() -> None:
     assert (fault.position, fault.cause, fault.expected) == (44, "broken_chain", {"slot": 2})
 
 
-def test_gap_counts_tags_only_where_they_are_expected() -> None:
-    log = [(1, 100, 0), (2 | TAG_MARK, 100, 0), (3, 200, 0)]
-    assert keys_in(OmittedRows(0, 3, with_tags=True), rows_of(log), 5)[0] == 3
-    assert keys_in(OmittedRows(0, 3, with_tags=False), rows_of(log), 5) == (
-        2,
-        [{"key_hash": 1, "phy_offset": 100}, {"key_hash": 3, "phy_offset": 200}],
-    )
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_records_in_another_order_are_counted(groups: list[list[Entry]], data: st.DataObject) -> None:
+    if len(groups) < 4:
+        return
+    at = data.draw(st.integers(1, len(groups) - 3))
+    swapped = [*groups[:at], groups[at + 1], groups[at], *groups[at + 2 :]]
+    found = compare(file_of(flat(swapped)), flat(groups))
+    assert (found.missing, found.disordered > 0) == (0, True)
+    assert set(found.counts) <= {"wrong_entry", "wrong_header"}, "times and ends of the file"
+
+
+@settings(deadline=None)
+@given(groups=records(tags=True), data=st.data())
+def test_files_that_are_cut_anywhere(groups: list[list[Entry]], data: st.DataObject) -> None:
+    """Each holds a part of the log's entries, from the middle of a record to the middle of another."""
+    log = flat(groups)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(log) - 1), max_size=4)))
+    row = 0
+    for begin, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
+        found = compare(file_of(log[begin:end]), log)
+        assert (found.missing, found.compared, found.disordered) == (0, end - begin, 0)
+        assert not found.counts.keys() - {"wrong_entry"}, "the first time, which the file before ends with"
+        assert found.rows_begin == row or (log[found.rows_begin][0] < 0 and found.rows_begin == row - 1), "tags alone"
+        row = found.rows_end

@@ -13,8 +13,8 @@ from support.broker_index import IndexFile
 from support.store_builder import LogBuilder
 
 from storeformat.arrays import LogExtent
-from storeformat.index.alignment import FileContext
 from storeformat.index.entries import ROW
+from storeformat.index.index_check import FileContext
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files
@@ -257,7 +257,7 @@ def test_an_index_file_against_the_entries_of_the_log(tmp_path: Path, spoiled: i
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "20231114221320000").write_bytes(content)
     task = CompareIndexFiles(str(tmp_path), 7, 10, tuple(sources))
-    context = FileContext(LogExtent(0, 600), None, growing=False, with_tags=False)
+    context = FileContext(LogExtent(0, 600), None, growing=False)
     (found,) = task(iter([IndexCheck("index/20231114221320000", context)]))
     assert (found.entries, found.last_offset) == (6, 500)
     assert list(found.counts) == ([] if spoiled is None else ["wrong_entry"])
