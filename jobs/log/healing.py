@@ -8,7 +8,7 @@ sound in two of them; where two differ, as those of two masters do, only a perso
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from jobs.log.log_scan import LogReading
@@ -80,8 +80,6 @@ class LogCopy:
 
     name: str
     reading: LogReading
-    refuted: Sequence[ByteRange] = ()
-    """Records that pass every check and are wrong, as another copy shows."""
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -92,7 +90,7 @@ class LogCopy:
         """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
-        return without(found, joined([*((item.begin, item.end) for item in self.reading.damaged), *self.refuted]))
+        return without(found, joined((item.begin, item.end) for item in self.reading.damaged))
 
     @property
     def sound(self) -> list[ByteRange]:
@@ -105,7 +103,7 @@ class LogCopy:
         reading = self.reading
         stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
         absent = [(segment.end - segment.missing, segment.end) for segment in reading.segments]
-        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent, *self.refuted])
+        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent])
 
 
 @dataclass(frozen=True)
@@ -116,16 +114,12 @@ class Healing:
     segments: list[MadeSegment] = field(default_factory=list)
 
 
-def agreed(runner: Runner, copies: Sequence[LogCopy]) -> list[LogCopy]:
-    """Returns the copies without the records that others show to be wrong; raises Refused where two differ in records
-    that are sound in both, with the first such offset.
-    """
-    found = list(copies)
-    for one, other in combinations(range(len(found)), 2):
-        found[one], found[other], first = compare(runner, found[one], found[other])
+def refuse_differing(runner: Runner, copies: Sequence[LogCopy]) -> None:
+    """Raises Refused where two copies differ in records that are sound in both, with the first such offset."""
+    for one, other in combinations(copies, 2):
+        first = compare(runner, one, other)
         if first is not None:
-            raise differing_copies(found[one], found[other], first)
-    return found
+            raise differing_copies(one, other, first)
 
 
 def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
@@ -138,10 +132,8 @@ def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
     )
 
 
-def compare(runner: Runner, one: LogCopy, other: LogCopy) -> tuple[LogCopy, LogCopy, int | None]:
-    """Returns two copies, each without the records that the other one shows to be wrong, and the first log offset at
-    which they differ in records where nothing shows which is right.
-    """
+def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
+    """Returns the first log offset at which two copies differ in records that are sound in both, None for none."""
     shared = []
     for begin, end in common(one.records, other.records):
         for segment in one.segments:
@@ -149,11 +141,7 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> tuple[LogCopy, LogC
             if same is not None:
                 shared += [SharedRange(segment, same, *part) for part in ranges_by_segment([(begin, end)], segment)]
     found = runner.map("compare copies of the log", compare_copies, shared)
-    return (
-        replace(one, refuted=joined([*one.refuted, *(item for row in found for item in row.wrong_in_one)])),
-        replace(other, refuted=joined([*other.refuted, *(item for row in found for item in row.wrong_in_other)])),
-        min((row.offset for row in found if row.offset is not None), default=None),
-    )
+    return min((offset for offset in found if offset is not None), default=None)
 
 
 def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:

@@ -16,11 +16,11 @@ from jobs.contract.reporter import Reporter
 from jobs.log.healing import (
     HealedRange,
     LogCopy,
-    agreed,
     common,
     compare,
     differing_copies,
     plan_healing,
+    refuse_differing,
 )
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, counting_task, read_log
@@ -85,23 +85,22 @@ def restored(
     differing: list[str] = []
     fitting: list[LogCopy] = []
     for replica in replicas:
-        fewer, fitted, offset = compare(runner, own, replica)
+        offset = compare(runner, own, replica)
         if offset is None:
-            own = fewer
-            fitting.append(fitted)
+            fitting.append(replica)
         elif refuses:
             raise differing_copies(own, replica, offset)
         else:
             differing.append(f"{replica.name} differs from this log in a sound record at {offset}")
-        rows.append(_row(replica if offset is not None else fitted, offset))
+        rows.append(_row(replica, offset))
     longer = [
         f"{replica.name} goes on to offset {replica.reading.end}, after the end of this log at {own.reading.end}"
         for replica in replicas
         if replica.reading.end > own.reading.end
     ]
     notes = [*map(_note_of, absent), *longer, *differing]
-    replicas = agreed(runner, fitting)
-    healing = plan_healing(own, replicas, locations.join(directory, "healed"))
+    refuse_differing(runner, fitting)
+    healing = plan_healing(own, fitting, locations.join(directory, "healed"))
     changed = {item.own.base: replace(item.own, path=item.path, missing=0) for item in healing.segments}
     for item in healing.segments:
         make_segment(item)
@@ -197,7 +196,6 @@ def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
         "replica": replica.name,
         "log_begin": reading.begin,
         "log_end": reading.end,
-        "damaged_ranges": [item.as_row() for item in reading.damaged]
-        + [LogRange(*item, "its property CRC is gone, and another copy has it").as_row() for item in replica.refuted],
+        "damaged_ranges": [item.as_row() for item in reading.damaged],
         "first_difference": difference,
     }

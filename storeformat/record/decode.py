@@ -228,11 +228,6 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
     return int(rows[bad[0]]) if bad.size else None
 
 
-def rows_with_property_crc(block: RecordBlock) -> Int64s:
-    """Returns the rows whose records end in a property CRC: in a decoded block it is their own."""
-    return _property_crcs(block)[0]
-
-
 def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
     """Returns the rows that end in a property CRC, and what it says."""
     spans = block.properties.get(m.PROPERTY_CRC)

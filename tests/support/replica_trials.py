@@ -20,7 +20,7 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.healing import Healing, LogCopy, agreed, plan_healing
+from jobs.log.healing import Healing, LogCopy, plan_healing, refuse_differing
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
@@ -77,7 +77,7 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
     MemoryReader.contents = {}
     copies = [copy_of(str(number), dict(segments)) for number, segments in enumerate(contents)]
     try:
-        copies = agreed(LocalRunner(), copies)
+        refuse_differing(LocalRunner(), copies)
     except Refused as refusal:
         offset = refusal.offset or 0
         base = offset - offset % SEGMENT

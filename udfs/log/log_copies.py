@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bytes
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment
-from storeformat.record.decode import HEADS_ONLY, DecodeRules, decode, rows_with_property_crc
 from storeformat.storage import files
 
 CHUNK = 8 << 20
-_FIRST = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -28,76 +23,21 @@ class SharedRange:
     end: int
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Where two copies differ in bytes that are sound in both: the log offset of the first byte where nothing shows
-    which is right, None if there is none, and the records [begin, end) that are wrong in the one or in the other.
-    """
-
-    offset: int | None = None
-    wrong_in_one: tuple[tuple[int, int], ...] = ()
-    wrong_in_other: tuple[tuple[int, int], ...] = ()
-
-
-def difference(shared: SharedRange) -> Difference:
-    """Returns how two copies differ in a range that they share."""
-    wrong: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []
+def first_difference(shared: SharedRange) -> int | None:
+    """Returns the log offset of the first byte in which two copies of a range differ, None where they are the same."""
     with files.RangeReader(shared.one.path) as one, files.RangeReader(shared.other.path) as other:
-        records = _records(one, shared)
-        judged = shared.begin
         for at in range(shared.begin, shared.end, CHUNK):
-            length = min(CHUNK, shared.end - at)
             sides = ((one, shared.one), (other, shared.other))
+            length = min(CHUNK, shared.end - at)
             left, right = (np.frombuffer(reader.read(at - copy.base, length), np.uint8) for reader, copy in sides)
-            for offset in (at + np.flatnonzero(left != right)).tolist():
-                if offset < judged:
-                    continue
-                begin, end = next((item for item in records if item[1] > offset), (offset, offset))
-                which = _wrong_copy(begin, end - begin, *(_record(*side, begin, end - begin) for side in sides))
-                if which is None:
-                    return Difference(offset, tuple(wrong[0]), tuple(wrong[1]))
-                wrong[which].append((begin, end))
-                judged = end
-    return Difference(None, tuple(wrong[0]), tuple(wrong[1]))
+            if (differs := left != right).any():
+                return at + int(differs.argmax())
+    return None
 
 
-def _records(reader: files.RangeReader, shared: SharedRange) -> Iterator[tuple[int, int]]:
-    """Yields the records of a range, which begins with one."""
-    for block in chain_from(BlockWindow(reader, shared.one), shared.begin, HEADS_ONLY, stop=shared.end):
-        yield from zip(block.offsets.tolist(), (block.offsets + block.heads.total_size).tolist(), strict=True)
-
-
-def _wrong_copy(offset: int, size: int, one: Bytes, other: Bytes) -> int | None:
-    """Returns which of two copies of a record is wrong, None where nothing shows it.
-
-    Damage of the last bytes of a record takes away the property CRC that would show it. Two masters after a split write
-    other heads, too: so where heads and bodies are the same and one copy alone has that CRC, it is right.
-    """
-    head = decode(one, offset, _FIRST, HEADS_ONLY)[0]
-    if not len(head) or head.heads.total_size[0] != size:
-        return None
-    reach = int(head.heads.body_start[0] + head.heads.body_length[0])
-    if not np.array_equal(one[:reach], other[:reach]):
-        return None
-    proven = [_has_property_crc(data, offset) for data in (one, other)]
-    return None if proven[0] == proven[1] else proven.index(False)
-
-
-def _has_property_crc(record: Bytes, offset: int) -> bool:
-    block, fault = decode(record, offset, _FIRST, DecodeRules())
-    return fault is None and rows_with_property_crc(block).size > 0
-
-
-def _record(reader: files.RangeReader, segment: Segment, offset: int, size: int) -> Bytes:
-    """Returns the bytes of a record and the padding that kernels need."""
-    window = BlockWindow(reader, segment)
-    window.load(offset, size)
-    return window.bytes
-
-
-def compare_copies(ranges: Iterator[SharedRange]) -> Iterator[Difference]:
-    """Yields, for each range that two copies share, how they differ in it."""
-    return map(difference, ranges)
+def compare_copies(ranges: Iterator[SharedRange]) -> Iterator[int | None]:
+    """Yields, for each range that two copies share, where they first differ in it."""
+    return map(first_difference, ranges)
 
 
 @dataclass(frozen=True)
