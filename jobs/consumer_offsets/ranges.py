@@ -50,31 +50,13 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
     """
     batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batches.runs.topic_codes)}
     batches |= store.batch_topics
-    found = _in_the_log(reading)
+    found = reading.queue_runs.ranges()
     if locations.is_local(store.root) and not store.queues_in.in_rocksdb:
         for queue in queue_ends(store.root, but=found.keys()):
             if queue.batch or files_stay:
                 end = offset_at(queue, reading.end)
                 found[queue.topic, queue.queue_id] = (min(offset_at(queue, reading.begin), end), end)
     return QueueRanges(found, frozenset(batches))
-
-
-def _in_the_log(reading: LogReading) -> dict[TopicQueue, Range]:
-    """Returns the ranges of the queues that have a message in the log, but for those of BatchCQ topics."""
-    table = reading.queue_runs
-    live = np.flatnonzero(table.plan().in_last_life)
-    keys, firsts = table.keys[live], table.runs.first_queue_offsets[live]
-    ends = firsts + table.runs.counts[live]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    if not len(starts):
-        return {}
-    rows = zip(
-        keys[starts].tolist(),
-        np.minimum.reduceat(firsts, starts).tolist(),
-        np.maximum.reduceat(ends, starts).tolist(),
-        strict=True,
-    )
-    return {table.queue_of(key): (max(begin, 0), end) for key, begin, end in rows}
 
 
 def _batch_topics(topics: tuple[bytes, ...], codes: np.ndarray) -> list[str]:

@@ -76,6 +76,8 @@ class LogReading:
     """What is damaged or missing in the store's own log and was taken from replicas."""
     salvaged: bool = False
     """Whether every survivor keeps its place in its queue."""
+    proven: Losses | None = None
+    """The losses, with those that only what lies beside the log proves; None where these are none."""
 
     @property
     def record_bytes(self) -> int:
@@ -99,8 +101,8 @@ class LogReading:
 
     @property
     def losses(self) -> Losses:
-        """Which messages are missing, as far as their neighbours prove it."""
-        return self._queues[1]
+        """Which messages are missing, as far as their neighbours, and what lies beside the log, prove it."""
+        return self._queues[1] if self.proven is None else self.proven
 
     @property
     def queue_runs(self) -> QueueRuns:
@@ -110,7 +112,8 @@ class LogReading:
     @property
     def is_damaged(self) -> bool:
         """Whether anything of the log is damaged or lost."""
-        return bool(self.damaged or self.kept or self.losses.rows or (self.salvaged and self.losses.strays))
+        losses = self.losses
+        return bool(self.damaged or self.kept or losses.at_least or (self.salvaged and losses.strays))
 
     @cached_property
     def _queues(self) -> tuple[QueueRuns, Losses]:

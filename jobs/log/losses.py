@@ -54,20 +54,26 @@ class Losses:
     """All losses, and the records that stand in a wrong place of a queue."""
 
     rows: list[Loss] = field(default_factory=list)
-    unexplained: int = 0
-    """Damaged ranges that held at least one record each that no queue knows."""
+    unexplained: tuple[tuple[int, int], ...] = ()
+    """Damaged ranges [begin, end) that held at least one record each that no queue knows."""
     strays: list[StrayRecord] = field(default_factory=list)
+    proven: int = 0
+    """So many messages at least are lost, as what lies beside the log shows."""
 
     @property
     def messages(self) -> int:
         """Messages that are proven to be lost."""
         return sum(row.messages for row in self.rows)
 
+    @property
+    def at_least(self) -> int:
+        return max(self.messages + len(self.unexplained), self.proven)
+
     def facts(self) -> dict[str, object]:
         """Returns the part of the report that tells of lost messages."""
         return {
             "lost_messages": self.messages,
-            "lost_messages_at_least": self.messages + self.unexplained,
+            "lost_messages_at_least": self.at_least,
             "losses": [dict(vars(row)) for row in self.rows[:MOST_ROWS]],
             "stray_records": [stray.as_row() for stray in self.strays[:MOST_ROWS]],
         }
@@ -106,7 +112,8 @@ def account_for_queues(
         rows.append(_loss(seen, row, gap, damaged))
     named = [*lost_records, *_last_of_their_queues(scans, ends)]
     rows += _named_losses(named, rows, ends, damaged, explained)
-    losses = Losses(rows, int((damaged.held_records & ~explained).sum()), strays)
+    left = damaged.held_records & ~explained
+    losses = Losses(rows, tuple(zip(damaged.begins[left].tolist(), damaged.ends[left].tolist(), strict=True)), strays)
     if salvaging:
         return replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses
     marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are

@@ -4,11 +4,13 @@ reading its log as the options of a job say, the front half of every job on a lo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
+from jobs.log.losses_beside import Beside, with_losses_beside
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, UsageError, WrongSettings
@@ -19,8 +21,11 @@ from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.checkpoint import FIELDS, parse_checkpoint
 from storeformat.store.config.topic_config import find_batch_topics
 from storeformat.store.layout import (
+    ABORT,
+    CHECKPOINT,
     StoreLayout,
     file_name,
 )
@@ -105,6 +110,9 @@ class OpenedStore(Store):
         with a live broker no later than the log ends now, because what follows changes while it is read.
         """
         offset = self.committed if offset is None else offset
+        last = self.segments[-1]
+        if last.missing:
+            offset = min(last.end - last.missing, last.end if offset is None else offset)
         if not self.is_live:
             return offset
         end = growing_log_end(self.segments, self.decode_rules())
@@ -198,7 +206,7 @@ MOST_SPLITS = 1_000_000
 """The driver keeps some 5 kB of each in mind."""
 
 
-def read_log(
+def read_log_alone(
     store: OpenedStore,
     options: LogOptions,
     runner: Runner,
@@ -228,7 +236,53 @@ def read_log(
         on_damage=on_damage or options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
-    return _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
+    reading = _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
+    return _with_cut_record(store, reading, options.until_offset)
+
+
+def read_log(
+    store: OpenedStore, options: LogOptions, runner: Runner, task: ScanTask | None = None, **more: Any
+) -> LogReading:
+    """Returns the reading of ``read_log_alone`` with the losses that the rest of the store proves. After a crash they
+    are what was not flushed, so that only a salvage counts them.
+    """
+    reading = read_log_alone(store, options, runner, task, **more)
+    looks = reading.salvaged or (more.get("begin") is None and _may_have_lost(store, reading))
+    if not looks or not locations.is_local(store.root) or store.is_live:
+        return reading
+    with suppress(WrongSettings):  # queues in two places at once are neither read nor made
+        open_end = options.until_offset is None and store.committed is None
+        queues = queue_store(store.root, store.queue_store)
+        beside = Beside(store.root, store.layout, queues, store.decode_rules(), open_end)
+        return with_losses_beside(reading, beside, runner)
+    return reading
+
+
+def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
+    """Returns whether a broker that stopped in order had more messages, as its checkpoint says. To look at the ends of
+    all queues takes seconds, which a store as it should be is not to cost.
+    """
+    if files.exists(locations.join(store.root, ABORT)):
+        return False
+    path = locations.join(store.root, CHECKPOINT)
+    size = files.size_of(path)
+    known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None
+    latest = max((scan.times.latest for scan in reading.scans), default=0)
+    return bool(reading.damaged) or known is None or known.physic_msg_timestamp > latest
+
+
+def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
+    """Returns the reading with the record among the damage that goes on where the last file, too short, ends."""
+    last, end = store.segments[-1], reading.end
+    held = last.end - last.missing
+    if not last.missing or not last.base <= end < held or (until is not None and until < held):
+        return reading
+    if any(item.begin <= end < item.end for item in (*reading.damaged, *reading.stale)):
+        return reading
+    if not any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
+        return reading
+    cut = LogRange(end, held, "the file ends within this record")
+    return replace(reading, damaged=[*reading.damaged, cut], unwritten_bytes=reading.unwritten_bytes - (held - end))
 
 
 def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:

@@ -23,7 +23,7 @@ from jobs.log.healing import (
     refuse_differing,
 )
 from jobs.log.log_scan import LogRange, LogReading
-from jobs.log.opening import OpenedStore, counting_task, read_log
+from jobs.log.opening import OpenedStore, counting_task, read_log_alone
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused
 from storeformat.log.dledger import EntryFraming
@@ -101,9 +101,9 @@ def restored(
     notes = [*map(_note_of, absent), *longer, *differing]
     refuse_differing(runner, fitting)
     healing = plan_healing(own, fitting, locations.join(directory, "healed"))
-    changed = {item.own.base: replace(item.own, path=item.path, missing=0) for item in healing.segments}
     for item in healing.segments:
         make_segment(item)
+    changed = {item.own.base: _changed(item, is_last=item.own is store.segments[-1]) for item in healing.segments}
     whole = replace(
         store,
         segments=[changed.get(segment.base, segment) for segment in store.segments],
@@ -139,6 +139,13 @@ def filled(store: OpenedStore, reporter: Reporter, *, one_machine: bool) -> Iter
         yield _filled(store, directory)[0]
 
 
+def _changed(made: MadeSegment, *, is_last: bool = False) -> Segment:
+    """Returns a segment as it was made. The last one is read only up to where its file ends, unless a copy goes on."""
+    held = made.own.end - made.own.missing
+    goes_on = any(end > held for _, end, _ in made.taken)
+    return replace(made.own, path=made.path, missing=made.own.missing if is_last and not goes_on else 0)
+
+
 def _absent(segments: Sequence[Segment]) -> list[LogRange]:
     return [
         LogRange(segment.end - segment.missing, segment.end, "no file holds these bytes", held_record=False)
@@ -156,10 +163,10 @@ def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]
     segments, made = [], []
     for segment in store.segments:
         if segment.missing:
-            path = locations.join(directory, locations.name_of(segment.path))
-            make_segment(MadeSegment(segment, path))
-            made.append(path)
-            segments.append(replace(segment, path=path, missing=0))
+            plan = MadeSegment(segment, locations.join(directory, locations.name_of(segment.path)))
+            make_segment(plan)
+            made.append(plan.path)
+            segments.append(_changed(plan, is_last=segment is store.segments[-1]))
         else:
             segments.append(segment)
     return replace(store, segments=segments), made
@@ -168,7 +175,7 @@ def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]
 def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogReading:
     plain = replace(options, keep_crc_failures=False)
     checked = replace(store, as_broker=False)
-    return read_log(checked, plain, runner, counting_task(checked), on_damage="salvage")
+    return read_log_alone(checked, plain, runner, counting_task(checked), on_damage="salvage")
 
 
 def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner, directory: str) -> LogCopy:

@@ -9,6 +9,7 @@ from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 from storeformat.store.config.topic_config import MADE_BY_BROKER
+from storeformat.store.recovery import recovered_from
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 _WITHOUT = {
@@ -251,14 +252,15 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _no_database(store: StoppedStore) -> Reason:
-    count, files_there = len(store.log.segments), len(store.queues)
+    segments, files_there = store.log.segments, len(store.queues)
+    begin, again = recovered_from(segments, store.rules, store.conf), store.rules.restores_databases
     return Reason(
         "store_type",
-        f"storeType is defaultRocksDB and there is no database of queues: the broker reads them again from the last "
-        f"ten of {count} segments at most (5.4.0 and later; up to 5.3.3 not at all, or from all of them)"
+        "storeType is defaultRocksDB and the database of queues is empty, or not there: the broker "
+        + (f"makes them from offset {begin} on" if again else "makes none (5.3.2 and 5.3.3: from all of the log)")
         + (f"; the {files_there} queues in files are not looked at" if files_there else ""),
-        found="no database",
-        expected="consumequeue/CURRENT",
-        cure="put the databases back (consumequeue/, config/), or set storeType=default and publish a rebuild",
-        unsafe=count > 10 or not store.rules.restores_databases,
+        found="no queues",
+        expected="the queues of the log",
+        cure="rebuild --queue-store rocksdb, then publish; put the databases of config/ back, if they are lost",
+        unsafe=begin > segments[0].base or not again,
     )

@@ -23,9 +23,9 @@ from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
-from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS
 from storeformat.store.config.topic_config import topic_configuration
 from storeformat.store.layout import LOCK
+from storeformat.store.recovery import recovered_from
 from udfs.log.find_records import FindRecords, RecordsAsked
 
 
@@ -68,7 +68,7 @@ def judge_queues(
     _judge_beyond(run, compared)
     totals = judging.totals
     if totals["lagging"]:
-        _judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
+        judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
     _note_totals(totals, run.verdicts)
     return {
         "queues": sum(those.known for those in compared.queues.values()),
@@ -257,23 +257,22 @@ def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
         run.verdicts.note(f"{total} units belong to messages after the part of the log that was read")
 
 
-def _judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
+def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
     """Says what becomes of messages without units: recovery dispatches them, from 5.4.0 on from the tenth-last segment
     on only, whatever the queues hold.
     """
+    dispatched = max(dispatched, store.segments[0].base)
     verdicts.note(
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
         "(there is an abort file), so its next start dispatches them, or it is running"
     )
-    if not store.rules.bounded_recovery or len(store.segments) <= MOST_RECOVERED_SEGMENTS:
-        return
-    begin = store.segments[-MOST_RECOVERED_SEGMENTS].base
+    begin = recovered_from(store.segments, store.rules, store.conf)
     if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
         verdicts.warn(
             Subject("consumequeue"),
             "lag_beyond_recovery",
             f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
-            f"from 5.4 on it goes back {MOST_RECOVERED_SEGMENTS} segments at most; queues that lie before them alone "
+            "from 5.4 on it goes back commitLogRecoverMaxNum segments at most (10); queues that lie before them alone "
             "begin at 0 again",
             advice="do not start the broker: rebuild, then publish --after-crash",
         )

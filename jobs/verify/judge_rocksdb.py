@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from jobs.rebuild.rocksdb_database import batches_of_parts, ends_of_queues, plan_database
 from jobs.verify.differences import Subject, Verification
+from jobs.verify.judge_queues import judge_lag
 from storeformat.queues.rocksdb_check import PairsComparison
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.storage import files, locations
@@ -56,7 +57,8 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
     compare = ComparePairs(directory, run.reading.begin, limit, unread)
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
-    _judge_units(run, name, found, dispatched)
+    if lagging := _judge_units(run, name, found):
+        judge_lag(run.store, lagging, dispatched or 0, run.verdicts)
     return RocksDbCompared(counts, (dispatched or 0) - 1)
 
 
@@ -131,7 +133,8 @@ def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnd
     return stored.last is None or (unit is not None and int(unit["phy_offset"][0]) == stored.last[0])
 
 
-def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart], dispatched: int | None) -> None:
+def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) -> int:
+    """Judges the units of all queues; returns how many are not there yet."""
     totals: Counter[str] = Counter()
     by_queue: dict[Queue, PairsComparison] = {}
     for part in found:
@@ -153,8 +156,4 @@ def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart], di
         run.verdicts.note(f"{totals['before_log']} units point before the log's start: the broker removes them in time")
     if totals["beyond"]:
         run.verdicts.note(f"{totals['beyond']} units are after the ends of their queues: the broker writes over them")
-    if totals["lagging"]:
-        run.verdicts.note(
-            f"{totals['lagging']} units from offset {dispatched} on are not in the database: the broker had not flushed"
-            " them, and puts them there when it starts"
-        )
+    return totals["lagging"]

@@ -13,6 +13,7 @@ from support import golden
 from support.rebuilding import rebuild_here
 
 from storeformat.queues import rocksdb_pairs
+from storeformat.storage import rocksdb
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
@@ -32,6 +33,14 @@ def pairs_in(directory: Path) -> dict[str, dict[bytes, bytes]]:
     """The pairs of a database, by family."""
     with rocksdb_queues_in(str(directory)) as queues:
         return {family: dict(queues.database.pairs(family)) for family in ("default", "offset")}
+
+
+def empty(directory: Path, what: str = "no pairs") -> None:
+    """Leaves a database without pairs, as a broker does that was killed before it flushed; or none at all."""
+    shutil.rmtree(directory)
+    if what == "no pairs":
+        directory.mkdir()
+        rocksdb.make_database(str(directory), {family: [] for family in rocksdb_pairs.FAMILIES})
 
 
 class ChangedDatabase:

@@ -131,7 +131,7 @@ def test_named_losses_of_one_queue_cost_no_more_than_their_number() -> None:
 def test_what_a_report_tells_of_losses() -> None:
     one, other = Loss("T", 1, 5, 2, 100, 400), Loss("U", 0, None, 1, 500, 600, NO_DAMAGE)
     stray = StrayRecord(7, "T", 1, 2, 9, ("U", 3, 4))
-    assert Losses([one, other], 3, [stray, StrayRecord(8, "T", 1, 2, 9)]).facts() == {
+    assert Losses([one, other], ((0, 1), (2, 3), (4, 5)), [stray, StrayRecord(8, "T", 1, 2, 9)]).facts() == {
         "lost_messages": 3, "lost_messages_at_least": 6,
         "losses": [
             {"topic": "T", "queue_id": 1, "first_queue_offset": 5, "messages": 2, "begin": 100, "end": 400,

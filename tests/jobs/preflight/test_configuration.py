@@ -278,13 +278,14 @@ def test_a_type_of_databases_without_one(
     for number in range(len(list((store.root / "commitlog").iterdir())), segments):
         (store.root / "commitlog" / f"{number * 4096:020d}").write_bytes(bytes(4096))
     more = "; the 4 queues in files are not looked at" if files_there else ""
+    made = f"them from offset {(segments - 10) * 4096 if segments > 10 else 0} on"
+    made = made if version == "5.5" else "none (5.3.2 and 5.3.3: from all of the log)"
     assert store.only_reason("store_type") == Reason(
         "store_type",
-        "storeType is defaultRocksDB and there is no database of queues: the broker reads them again from the last ten "
-        f"of {segments} segments at most (5.4.0 and later; up to 5.3.3 not at all, or from all of them){more}",
-        "no database",
-        "consumequeue/CURRENT",
-        "put the databases back (consumequeue/, config/), or set storeType=default and publish a rebuild",
+        f"storeType is defaultRocksDB and the database of queues is empty, or not there: the broker makes {made}{more}",
+        "no queues",
+        "the queues of the log",
+        "rebuild --queue-store rocksdb, then publish; put the databases of config/ back, if they are lost",
         unsafe,
     )
 

@@ -13,7 +13,7 @@ from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import BrokerConf
 
 pytest.importorskip("rocksdict")
-from support.rocksdb_stores import ChangedDatabase, broker_settings, with_database
+from support.rocksdb_stores import ChangedDatabase, broker_settings, empty, with_database
 
 pytestmark = pytest.mark.golden
 
@@ -72,6 +72,17 @@ def test_what_lies_before_the_last_segments_is_not_dispatched_again(store: tuple
         ][:1]  # fmt: skip
         assert (reason is not None) == expected, (version, most)
         assert reason is None or reason.unsafe
+
+
+@pytest.mark.parametrize("what", ["no pairs", "no database"])
+def test_an_empty_database_is_filled_from_the_last_segments_alone(
+    store: tuple[Path, dict[str, Any]], what: str
+) -> None:
+    empty(store[0] / "consumequeue", what)
+    (store[0] / "abort").touch()
+    for version, most, expected in (("5.5", "1", True), ("5.5", "1000", False), ("5.3", "1", True)):
+        rules = {one.rule for one in asked(store, version, commitLogRecoverMaxNum=most).reasons if one.unsafe} & RULES
+        assert rules == ({"store_type"} if expected else set()), (version, most)
 
 
 def test_the_record_at_the_end_of_a_database_is_passed_over_after_a_clean_stop(

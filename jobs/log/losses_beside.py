@@ -1,0 +1,228 @@
+"""What lies beside a log proves of its lost messages, where no gap in it does: at the ends of its queues.
+
+===================  =================================================================================================
+evidence             proves
+===================  =================================================================================================
+consume queues       exactly the messages of the units whose records lay in lost bytes, or after the end of the log
+index files          at least the messages at the offsets of such entries: not every message has a key
+committed offsets    at least the messages up to which a group has read a queue
+retried messages     at least those that they were made of, each at the offset that its ORIGIN_MESSAGE_ID names
+===================  =================================================================================================
+
+The last three are asked where the log is salvaged. A committed offset may be wrong (4.x keeps those of a topic that was
+deleted), so it counts only where the lost bytes have room for the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jobs.log.log_scan import LogReading
+from jobs.log.losses import Loss, Losses
+from jobs.spark.runner import Runner
+from storeformat import message as m
+from storeformat.arrays import Int64s, LogExtent, Structs
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore
+from storeformat.index import index_file
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.record.decode import DecodeRules
+from storeformat.record.dispatch import topic_names
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.pending import PREFIXES
+from storeformat.storage import files, locations
+from storeformat.store.config.config_files import read_config, read_offsets
+from storeformat.store.layout import INDEX, StoreLayout
+from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends, units_at
+from storeformat.store.queue_places import QueueStore
+from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
+from udfs.log.find_records import FindOrigins
+
+PROVEN = "lost bytes of the log: a unit of the store's own queue is left"
+_FURTHEST = (1 << 63) - 1
+_AT_ONCE = 1 << 20
+"""Units or entries read at a time."""
+
+_Queue = tuple[str, int]
+_Units = tuple[Int64s, Int64s, Int64s]
+"""Queue offsets of some units, and the commit-log offsets and sizes of their records."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Where to look: the root of the store, its layout, where its own queues are and how its records are decoded.
+    ``open_end`` says that what comes after the end of the log is lost, and not only unread.
+    """
+
+    root: str
+    layout: StoreLayout
+    queues: QueueStore
+    rules: DecodeRules
+    open_end: bool
+
+
+def with_losses_beside(reading: LogReading, beside: Beside, runner: Runner) -> LogReading:
+    """Returns the reading with the losses that the rest of the store proves."""
+    ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
+    if beside.open_end:  # of what its broker cut off, old bytes and old units may be left
+        ranges += ((max([reading.end, *(item.end for item in reading.stale)]), _FURTHEST),)
+    lost = LogExtent(reading.begin, reading.end, ranges)
+    if not lost.damaged:
+        return reading
+    known = reading.queue_runs.ranges()
+    found, proven, ends = _in_queues(reading, beside, lost, known)
+    own = reading.losses
+    rows = [row for row in own.rows if not any(_counts(loss, row) for loss in found)] + found
+    unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
+    messages = sum(row.messages for row in rows)
+    at_least = messages + len(unexplained)
+    if reading.salvaged:
+        at_least = max(at_least, messages + _beyond_ends(reading, beside, ends))
+        proven = np.union1d(proven, _in_index(beside, lost))
+        if ranges[0][1] < _FURTHEST:
+            proven = np.union1d(proven, _retried(reading, beside.rules, lost, runner))
+        at_least = max(at_least, len(proven) + sum(not _any_in(item, proven) for item in unexplained))
+    if not found and at_least == own.at_least:
+        return reading
+    return replace(reading, proven=Losses(rows, tuple(unexplained), own.strays, at_least))
+
+
+def _counts(found: Loss, row: Loss) -> bool:
+    """Returns whether a message that names itself is one of those of which a unit is left."""
+    first = found.first_queue_offset or 0
+    is_inside = row.first_queue_offset is not None and first <= row.first_queue_offset < first + found.messages
+    return is_inside and (found.topic, found.queue_id) == (row.topic, row.queue_id)
+
+
+def _any_in(item: tuple[int, int], offsets: Int64s) -> bool:
+    begin, end = np.searchsorted(offsets, item)
+    return bool(begin < end)
+
+
+def _in_queues(
+    reading: LogReading, beside: Beside, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
+) -> tuple[list[Loss], Int64s, dict[_Queue, int]]:
+    """Returns the losses that units prove, the offsets of their records in order, and where each queue ends, with what
+    it has lost.
+    """
+    rows: list[Loss] = []
+    offsets: list[Int64s] = [np.zeros(0, np.int64)]
+    ends = {queue: end for queue, (_, end) in known.items()}
+    for queue, parts in _stored(reading, beside, lost, known):
+        for numbers, places, sizes in parts:
+            mine = np.flatnonzero(lost.lost(places) & (sizes > 0))
+            if not len(mine):
+                continue
+            begin, end = int(places[mine[0]]), int(places[mine[-1]] + sizes[mine[-1]])
+            rows.append(Loss(*queue, int(numbers[mine[0]]), len(mine), begin, end, PROVEN))
+            offsets.append(places[mine])
+            ends[queue] = max(ends.get(queue, 0), int(numbers[mine[-1]]) + 1)
+    return rows, np.unique(np.concatenate(offsets)), ends
+
+
+def _stored(
+    reading: LogReading, beside: Beside, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
+) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
+    """Yields the store's queues with those of their units that may be of lost messages and in no gap: after the last
+    survivor and, where the log does not begin at 0, before the first.
+    """
+    first_lost = lost.damaged[0][0]
+    if beside.queues.in_rocksdb:
+        with (
+            suppress(DependencyMissing, MissingInput, NotAStore),
+            rocksdb_queues_in(locations.join(beside.root, beside.queues.database)) as database,
+        ):
+            yield from _in_database(database, known, first_lost)
+        return
+    for stored in queue_ends(beside.root):
+        queue = (stored.topic, stored.queue_id)
+        if queue[0].startswith(LIGHT_PREFIX) or stored.end_offset <= first_lost:
+            continue
+        begin, end = known.get(queue, (None, None))
+        if stored.batch:
+            yield queue, _of_batches(stored, reading.end)
+        elif end is None:
+            yield queue, _of_file(stored, offset_at(stored, reading.begin), stored.end)
+        else:
+            if not reading.whole and len(lost.damaged) > 1:
+                yield queue, _of_file(stored, offset_at(stored, reading.begin), begin or 0)
+            yield queue, _of_file(stored, end, stored.end)
+
+
+def _of_file(stored: QueueEnd, begin: int, end: int) -> Iterator[_Units]:
+    for at in range(begin, end, _AT_ONCE):
+        numbers = np.arange(at, min(at + _AT_ONCE, end))
+        yield _of_units(numbers, units_at(stored, numbers))
+
+
+def _of_units(numbers: Int64s, units: Structs) -> _Units:
+    return numbers, units["phy_offset"].astype(np.int64), units["size"].astype(np.int64)
+
+
+def _of_batches(stored: QueueEnd, log_end: int) -> Iterator[_Units]:
+    """Yields the messages of batches after the end of the log, as if each had a unit of its own at the last one."""
+    numbers = np.arange(offset_at(stored, log_end), stored.end)
+    yield numbers, np.full(len(numbers), stored.end_offset - 1), np.ones(len(numbers), np.int64)
+
+
+def _in_database(
+    database: RocksDbQueues, known: Mapping[_Queue, tuple[int, int]], first_lost: int
+) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
+    for stored, ends in database.ends().items():
+        queue = topic_names([stored[0]])[0], stored[1]
+        if ends.last is None or ends.last[0] < first_lost or queue[0].startswith(LIGHT_PREFIX):
+            continue
+        begin, end = known.get(queue, (0, 0))
+        for part in ((0, begin), (end, ends.last[1] + 1)):
+            if part[0] < part[1]:
+                yield queue, (_of_units(*some) for some in database.units(stored, *part))
+
+
+def _in_index(beside: Beside, lost: LogExtent) -> Int64s:
+    """Returns the offsets in lost bytes that index entries name."""
+    layout, found = beside.layout, [np.zeros(0, np.int64)]
+    for entry in files.list_directory(locations.join(beside.root, INDEX)) or []:
+        if entry.size != layout.index_file_size or not index_file.is_index_file_name(entry.name):
+            continue
+        with files.RangeReader(entry.path) as reader:
+            header = index_file.parse_header(reader.read(0, index_file.HEADER_SIZE))
+            if header.end_phy_offset < lost.damaged[0][0]:
+                continue
+            begin = index_file.entries_position(layout.max_hash_slot_num)
+            for at in range(1, header.index_count, _AT_ONCE):
+                count = min(_AT_ONCE, header.index_count - at)
+                size = index_file.ENTRY_SIZE
+                entries = index_file.parse_entries(reader.read(begin + at * size, count * size))
+                places = entries["phy_offset"].astype(np.int64)
+                found.append(np.unique(places[lost.lost(places) & (places <= header.end_phy_offset)]))
+    return np.unique(np.concatenate(found))
+
+
+def _beyond_ends(reading: LogReading, beside: Beside, ends: Mapping[_Queue, int]) -> int:
+    """Returns how many messages groups have read beyond the ends of queues, where there was room for them."""
+    topics = read_config(beside.root, "topics.json").value
+    read: dict[_Queue, int] = {}
+    for (topic, _), offsets in (read_offsets(beside.root, enable_lmq=beside.layout.enable_lmq).value or {}).items():
+        if not topic.startswith(LIGHT_PREFIX) and (topics is None or topic in topics):
+            for queue_id, offset in offsets.items():
+                read[topic, queue_id] = max(read.get((topic, queue_id), 0), offset)
+    room = sum(item.end - item.begin for item in reading.damaged) + reading.segments[-1].end - reading.end
+    beyond = (offset - ends.get(queue, 0) for queue, offset in read.items())
+    messages = sum(count for count in beyond if 0 < count <= room // m.MIN_RECORD_SIZE)
+    return messages if messages <= room // m.MIN_RECORD_SIZE else 0
+
+
+def _retried(reading: LogReading, rules: DecodeRules, lost: LogExtent, runner: Runner) -> Int64s:
+    """Returns the offsets in lost bytes of messages that were retried: what they were made into came later."""
+    splits = [
+        replace(scan.report.split, first_record=scan.report.start)
+        for scan in reading.scans
+        if scan.records and scan.report.end > lost.damaged[0][0]
+        and any(name == SCHEDULE_TOPIC or name.startswith(PREFIXES) for name in topic_names(scan.topics))
+    ]  # fmt: skip
+    found = runner.map("look what was retried", FindOrigins(rules), splits) if splits else []
+    offsets = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    return offsets[lost.lost(offsets)]

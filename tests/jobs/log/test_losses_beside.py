@@ -1,0 +1,219 @@
+"""Lost messages that only the rest of a store proves: its queues, index, committed offsets, and what was retried."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.reading import opened
+from support.rebuilding import options_for, rebuild_here, rules_of_release
+from support.rocksdb_stores import with_database
+from support.store_builder import LogBuilder, Message
+
+from jobs.contract.options import LogOptions
+from jobs.log.log_scan import LogReading
+from jobs.log.losses_beside import PROVEN
+from jobs.log.opening import counting_task, open_store, read_log
+from jobs.log.restored_log import restored
+from jobs.spark.runner import LocalRunner
+
+SIZE = 4096
+
+
+def read(root: Path, settings: Any = (), **more: Any) -> LogReading:
+    """The reading of a store's log, made whole before."""
+    settings = options_for(root, root, dict(settings)).settings
+    options = LogOptions(store=str(root), settings=settings, split_size=1_000, **{"on_damage": "salvage", **more})
+    store = open_store(options, restores=True, needs_index_sizes=False)
+    work = root.parent / "work-of-log"
+    shutil.rmtree(work, ignore_errors=True)
+    whole = restored(store, options, LocalRunner(), str(work)).store
+    return read_log(whole, options, LocalRunner(), counting_task(whole))
+
+
+def units_from(root: Path, offset: int) -> int:
+    """How many units of ordinary queues are of records from an offset on."""
+    count = 0
+    for path in (root / "consumequeue").glob("*/*/0*"):
+        units = np.frombuffer(path.read_bytes(), [("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+        if not path.parts[-3].startswith("%LMQ%"):
+            count += int(((units["offset"] >= offset) & (units["size"] > 0)).sum())
+    return count
+
+
+def zero_from(root: Path, offset: int) -> None:
+    for path in (root / "commitlog").iterdir():
+        content, kept = bytearray(path.read_bytes()), max(offset - int(path.name), 0)
+        content[kept:] = bytes(max(len(content) - kept, 0))
+        path.write_bytes(content)
+
+
+def unpacked(name: str, directory: Path) -> tuple[Path, dict[str, Any], list[int]]:
+    """A golden store, its settings and the offsets of the records of its queues."""
+    (store,) = golden.stores(name)
+    root = golden.unpack(store, directory / "store")
+    (root / "abort").unlink(missing_ok=True)
+    reading = read(root, store.settings)
+    assert (reading.losses.rows, reading.losses.at_least, reading.is_damaged) == ([], 0, False)
+    found = sorted({int(at) for at in reading.queue_runs.runs.last_offsets})
+    return root, dict(store.settings), found
+
+
+_NEWEST = golden.newest_of_each_scenario()
+
+
+@pytest.mark.parametrize(
+    "store",
+    [store if store in _NEWEST else pytest.param(store, marks=pytest.mark.slow) for store in golden.stores()],
+    ids=str,
+)
+def test_a_sound_store_has_lost_nothing(store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store, tmp_path / "store")
+    losses = read(root, store.settings, broker_version=rules_of_release(store.version)).losses
+    assert (losses.rows, losses.at_least) == ([], 0)
+
+
+@pytest.mark.parametrize("policy", ["salvage", "fail", "stop"])
+@pytest.mark.parametrize("name", ["base-clean-5.3.3", "retention-5.5.0", "lmq-5.5.0"])
+def test_queues_prove_exactly_what_zeros_at_the_end_of_the_log_took(name: str, policy: str, tmp_path: Path) -> None:
+    root, settings, places = unpacked(name, tmp_path)
+    cut = places[len(places) // 2]
+    zero_from(root, cut)
+    reading = read(root, settings, on_damage=policy)
+    assert reading.losses.messages == units_from(root, cut) > 1
+    assert reading.losses.at_least >= reading.losses.messages  # the index knows of those in no queue
+    assert {row.cause for row in reading.losses.rows} == {PROVEN}
+    assert reading.is_damaged
+    (root / "abort").touch()
+    assert bool(read(root, settings, on_damage=policy).losses.rows) == (policy == "salvage")
+    (root / "abort").unlink()
+    assert not read(root, settings, until_offset=reading.end, on_damage=policy).losses.rows
+
+
+def test_a_database_of_queues_proves_it_as_files_do(tmp_path: Path) -> None:
+    root, settings = with_database("base-clean-5.3.3", tmp_path)
+    kept, _, places = unpacked("base-clean-5.3.3", tmp_path / "files")
+    cut = places[len(places) // 2]
+    zero_from(root, cut)
+    assert read(root, settings).losses.messages == units_from(kept, cut) > 1
+
+
+def test_queues_of_batches_prove_what_came_after_the_end(tmp_path: Path) -> None:
+    root, settings, _ = unpacked("batch-cq-5.3.3", tmp_path)
+    whole = read(root, settings)
+    messages = sum(int(scan.batches.runs.messages.sum()) for scan in whole.scans)
+    zero_from(root, whole.begin + (whole.end - whole.begin) // 2)
+    reading = read(root, settings)
+    left = sum(int(scan.batches.runs.messages.sum()) for scan in reading.scans)
+    batches = [row for row in reading.losses.rows if row.topic in opened(root).batch_topics]
+    assert sum(row.messages for row in batches) == messages - left > 0
+
+
+def test_without_queues_the_index_and_then_offsets_prove_some(tmp_path: Path) -> None:
+    root, settings, places = unpacked("base-clean-5.3.3", tmp_path)
+    end = read(root, settings).end
+    cut = places[len(places) // 2]
+    ranges = read(root, settings).queue_runs.ranges()
+    zero_from(root, cut)
+    shutil.rmtree(root / "consumequeue")
+    reading = read(root, settings)
+    slots, most = settings.get("maxHashSlotNum", 5_000_000), settings.get("maxIndexNum", 20_000_000)
+    indexed = set()
+    for path in (root / "index").iterdir():
+        count = int.from_bytes(path.read_bytes()[36:40], "big")
+        entries = np.frombuffer(
+            path.read_bytes()[40 + 4 * slots :][: 20 * most],
+            [("hash", ">i4"), ("at", ">i8"), ("time", ">i4"), ("next", ">i4")],
+        )
+        indexed |= {int(at) for at in entries["at"][1:count] if cut <= at < end}
+    assert (reading.losses.messages, reading.losses.at_least) == (0, len(indexed))
+    assert reading.is_damaged
+    assert len(indexed) > 1
+    shutil.rmtree(root / "index")
+    left = reading.queue_runs.ranges()
+    (queue, (_, last)) = next((queue, found) for queue, found in ranges.items() if found[1] - left[queue][1] > 1)
+    offsets = {f"{queue[0]}@readers": {queue[1]: last}}
+    (root / "config").mkdir(exist_ok=True)
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        (root / "config" / name).write_text(json.dumps({"offsetTable": offsets}))
+    assert read(root, settings).losses.at_least == last - left[queue][1]
+    assert not read(root, settings, on_damage="fail").losses.at_least
+    offsets[f"{queue[0]}@readers"][queue[1]] = 1 << 60  # no log had room for them
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    assert not read(root, settings).losses.at_least
+
+
+def a_store(root: Path, *lost: Message, after: Message) -> LogBuilder:
+    """A log in which some messages, those of their queues alone, are damaged, and its queues."""
+    log = LogBuilder(SIZE)
+    log.message(Message("Other", body=b"x" * 30))
+    damaged = [log.message(message) for message in lost]
+    log.message(after)
+    log.settle()
+    log.write(root)
+    (root.parent / "made").mkdir()
+    built = rebuild_here(root, root.parent / "made", {"mappedFileSizeCommitLog": SIZE, "maxHashSlotNum": 100,
+                                                      "maxIndexNum": 100})  # fmt: skip
+    shutil.copytree(Path(built.directory) / "consumequeue", root / "consumequeue")
+    path = root / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[damaged[0].offset : damaged[-1].end] = b"\xff" * (damaged[-1].end - damaged[0].offset)
+    path.write_bytes(content)
+    return log
+
+
+def test_the_last_messages_of_a_queue_count_when_damage_took_them(tmp_path: Path) -> None:
+    messages = [Message("Last", number % 2, body=b"x" * 30) for number in range(5)]
+    log = a_store(tmp_path / "store", *messages, after=Message("Other", body=b"x" * 30))
+    losses = read(tmp_path / "store").losses
+    assert sorted((row.queue_id, row.first_queue_offset, row.messages) for row in losses.rows) == [(0, 0, 3), (1, 0, 2)]
+    assert (losses.messages, losses.at_least) == (5, 5)
+    assert {row.begin for row in losses.rows} == {log.records[1].offset, log.records[2].offset}
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    assert read(tmp_path / "store").losses.at_least == 1
+
+
+@pytest.mark.parametrize(("host", "proven"), [(("192.168.0.9", 10911), 2), (("192.168.0.8", 10911), 1)])
+def test_a_message_that_was_retried_was_there(host: tuple[str, int], proven: int, tmp_path: Path) -> None:
+    messages = [Message("Last", body=b"x" * 30) for _ in range(2)]
+    log = a_store(tmp_path / "store", *messages, after=Message("Other"))
+    origins = [placed.offset for placed in log.records[1:3]]
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    ids = [f"C0A80009{10911:08X}{offset:016X}" for offset in origins]
+    retried = LogBuilder(SIZE)
+    for placed in log.records:
+        retried.message(placed.message)
+    for one in [*ids, ids[0], "not an id"]:
+        retried.message(Message("%RETRY%readers", properties={"ORIGIN_MESSAGE_ID": one, "RETRY_TOPIC": "Last"},
+                                store_host=host))  # fmt: skip
+    path = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    content = bytearray(retried.segments[0])
+    content[origins[0] : log.records[3].offset] = b"\xff" * (log.records[3].offset - origins[0])
+    path.write_bytes(content)
+    assert read(tmp_path / "store").losses.at_least == proven
+
+
+@pytest.mark.parametrize(("keeps", "damaged", "at_least"), [(40, True, 1), (4, True, 1), (0, False, 0), (-1, True, 1)])
+def test_a_last_file_that_is_cut_short_ends_the_log_where_it_ends(
+    keeps: int, damaged: bool, at_least: int, tmp_path: Path
+) -> None:
+    log = LogBuilder(SIZE)
+    while log.end_offset < 2 * SIZE + 1_000:
+        log.message(Message("Topic", body=b"x" * 50))
+    log.settle()
+    log.write(tmp_path / "store")
+    last = log.records[-1]
+    held = (last.offset if keeps >= 0 else last.end) + keeps
+    path = tmp_path / "store" / "commitlog" / f"{2 * SIZE:020d}"
+    path.write_bytes(path.read_bytes()[: held - 2 * SIZE])
+    reading = read(tmp_path / "store")
+    assert reading.end == last.offset <= held
+    assert [(item.begin, item.end) for item in reading.damaged] == [(last.offset, held)] * damaged
+    assert (reading.losses.at_least, reading.is_damaged, reading.unfinished) == (at_least, damaged, None)
+    assert reading.unwritten_bytes == 0
