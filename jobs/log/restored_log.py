@@ -29,7 +29,7 @@ from storeformat.errors import MissingInput, Refused
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
-from storeformat.store.layout import StoreLayout
+from storeformat.store.layout import StoreLayout, file_name
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.segment_files import find_segments, refuse_missing_bytes
 from udfs.log.log_copies import MadeSegment, make_segment
@@ -81,25 +81,18 @@ def restored(
         _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
         for number, root in enumerate(options.replicas)
     ]
-    rows: list[dict[str, object]] = []
-    differing: list[str] = []
-    fitting: list[LogCopy] = []
-    for replica in replicas:
-        offset = compare(runner, own, replica)
-        if offset is None:
-            fitting.append(replica)
-        elif refuses:
+    compared = [(replica, compare(runner, own, replica)) for replica in replicas]
+    for replica, offset in compared:
+        if refuses and offset is not None:
             raise differing_copies(own, replica, offset)
-        else:
-            differing.append(f"{replica.name} differs from this log in a sound record at {offset}")
-        rows.append(_row(replica, offset))
-    longer = [
-        f"{replica.name} goes on to offset {replica.reading.end}, after the end of this log at {own.reading.end}"
-        for replica in replicas
-        if replica.reading.end > own.reading.end
-    ]
-    notes = [*map(_note_of, absent), *longer, *differing]
+    fitting = [replica for replica, offset in compared if offset is None]
     refuse_differing(runner, fitting)
+    if head := _missing_head(store, own, fitting):
+        store = replace(store, segments=[*head, *store.segments])
+        own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
+        absent = list(_absent(store.segments))
+    notes = [*map(_note_of, absent), *_told(store, own.reading, compared)]
+    rows = [_row(replica, offset) for replica, offset in compared]
     healing = plan_healing(own, fitting, locations.join(directory, "healed"))
     for item in healing.segments:
         make_segment(item)
@@ -137,6 +130,40 @@ def filled(store: OpenedStore, reporter: Reporter, *, one_machine: bool) -> Iter
         reporter.note(_note_of(item))
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-log-") as directory:
         yield _filled(store, directory)[0]
+
+
+def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -> list[Segment]:
+    """Returns the segments before the begin of the log that copies have without damage, and that retention would not
+    have deleted (MappedFileQueue#deleteExpiredFileByTime) when the log's last record was stored.
+    """
+    first = store.segments[0]
+    kept_from = own.reading.last_timestamp - store.conf.reserved_hours * 3_600_000
+    bases = [first.base]
+    for copy in copies:
+        begin = next((start for start, end in copy.sound if start < first.base <= end), first.base)
+        young = (scan for scan in copy.reading.scans if scan.records and scan.times.latest >= kept_from)
+        bases += [base for base in (scan.report.split.segment.base for scan in young) if base >= begin]
+    directory, size = locations.parent_of(first.path), first.size
+    return [
+        Segment(locations.join(directory, file_name(base)), base, size, first.framing, missing=size)
+        for base in range(min(bases), first.base, size)
+    ]
+
+
+def _told(store: OpenedStore, own: LogReading, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
+    """Yields where replicas differ from the log and how far they go beyond it, where nothing is taken from them."""
+    own_begin, hours = store.segments[0].base, store.conf.reserved_hours
+    for replica, offset in compared:
+        begin, end = replica.reading.begin, replica.reading.end
+        if end > own.end:
+            yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.end}"
+        if begin < own_begin:
+            yield (
+                f"{replica.name} begins at offset {begin}, before this log at {own_begin}: what lies between is older "
+                f"than the {hours} hours of fileReservedTime, or damaged"
+            )
+        if offset is not None:
+            yield f"{replica.name} differs from this log in a sound record at {offset}"
 
 
 def _changed(made: MadeSegment, *, is_last: bool = False) -> Segment:

@@ -18,7 +18,6 @@ from storeformat.store.broker_rules import BrokerRules
 from storeformat.store.layout import CONSUME_QUEUE
 
 HOUR_MS = 3_600_000
-RESERVED_HOURS = 72
 _FORCED_PERCENT, _WARNING_PERCENT = (30, 85), (35, 90)
 _WRITABLE_PERCENT = (10, 95)
 
@@ -62,7 +61,7 @@ def doomed(
     if len(segments) < 2:
         return None
     used = _used_percent(paths)
-    reserved = settings.number("fileReservedTime", RESERVED_HOURS) * HOUR_MS
+    reserved = settings.reserved_hours * HOUR_MS
     least, most = _FORCED_PERCENT
     forcibly = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
     too_full = used > min(max(forcibly, least), most) or used > warning_percent(settings, rules)
@@ -106,7 +105,7 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf
     part = doomed(there, paths, settings, rules, int(time.time() * 1000))
     if part is None:
         return []
-    why = part.why if part.forced else f"{part.why} ({settings.number('fileReservedTime', RESERVED_HOURS)} h)"
+    why = part.why if part.forced else f"{part.why} ({settings.reserved_hours} h)"
     when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
     hint = "" if settings.from_file else "; give --broker-conf to use the broker's own settings"
     what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"

@@ -58,6 +58,11 @@ class BrokerConf:
         """Whether queues are in RocksDB (MessageStoreConfig#isEnableRocksDBStore)."""
         return self.text("storeType", "default").lower() == "defaultrocksdb"
 
+    @property
+    def reserved_hours(self) -> int:
+        """How long segments are kept (MessageStoreConfig#fileReservedTime)."""
+        return self.number("fileReservedTime", 72)
+
     def paths(self, name: str) -> list[str]:
         """Returns the paths that a setting names, each once: what is between commas, with its blanks."""
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))

@@ -217,6 +217,36 @@ def test_a_longer_replica_is_told_and_not_taken(log: LogBuilder, tmp_path: Path)
     assert found.facts() == {"absent_ranges": [], "healed_ranges": [], "replicas": found.replicas}
 
 
+@pytest.mark.parametrize("hours", [None, 0])
+def test_a_missing_head_is_taken_from_a_replica_where_retention_would_have_kept_it(
+    log: LogBuilder, tmp_path: Path, hours: int | None
+) -> None:
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    for number in (0, 1):
+        segment(root, number).unlink()
+    settings = () if hours is None else (("fileReservedTime", str(hours)),)
+    found, reading = whole(root, tmp_path / "work", slave, settings=settings)
+    if hours is None:
+        assert contents(found) == log.segments
+        assert (reading.begin, reading.records, reading.whole) == (0, len(log.records), True)
+        assert [(item.begin, item.end) for item in found.healed] == [(0, 2 * SIZE)]
+        assert [(item.begin, item.end) for item in found.absent] == [(0, SIZE), (SIZE, 2 * SIZE)]
+    else:
+        assert (reading.begin, found.healed, found.absent) == (2 * SIZE, [], [])
+        (note,) = found.notes
+        assert note.startswith(f"{slave} begins at offset 0, before this log at {2 * SIZE}: what lies between is older")
+
+
+def test_of_a_missing_head_only_what_a_replica_has_without_damage_is_taken(log: LogBuilder, tmp_path: Path) -> None:
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    for number in (0, 1):
+        segment(root, number).unlink()
+    spoil(slave, 500)
+    found, reading = whole(root, tmp_path / "work", slave)
+    assert reading.begin == SIZE
+    assert [(item.begin, item.end) for item in found.healed] == [(SIZE, 2 * SIZE)]
+
+
 def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:
 
     root = written(log, tmp_path / "root")
