@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, P
 from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
+AT_ONCE = 64 << 20
+"""Bytes of records, and of bodies that grow, which are in memory together."""
 _NEAR = 4 << 10
 """Bytes between two records that are rather read than skipped."""
 _OF_WAITING = (
@@ -127,9 +130,11 @@ class Listing:
         for units in self.offline.units(queue.topic, queue.queue_id or 0, self.committed.get(queue.queue_id or 0, 0)):
             inside = units.offsets < self.log_end
             self.beyond_end += int((~inside).sum())
-            table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
-            if table.num_rows:
-                yield table
+            offsets, sizes = units.offsets[inside], units.sizes[inside]
+            for part in _parts(sizes):
+                table = self._records(RecordPlaces(offsets[part], sizes[part]), rules)
+                if table.num_rows:
+                    yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
 
     def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
@@ -139,8 +144,7 @@ class Listing:
         times = block.heads.store_timestamp
         keep = np.flatnonzero((times >= self.options.begin) & (times <= self.options.end))
         batch = record_batch(_Gathered(**vars(block.take(keep))), rules)
-        table = pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
-        return _with_plain_bodies(table) if "body" in table.column_names else table
+        return pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
 
     def _windows(self, offsets: Int64s, sizes: Int64s) -> Iterator[tuple[Segment, Int64s]]:
         """Yields a segment and the numbers of the units whose records are read from it at once."""
@@ -203,13 +207,28 @@ class _Gathered(RecordBlock):
         return self.heads.physical_offset
 
 
-def _with_plain_bodies(table: pa.Table) -> pa.Table:
-    """Returns a table in which bodies that producers compressed are as they were; one that is damaged stays."""
-    bodies = [
-        body if body is None else (uncompressed(body, flags) or body)
-        for body, flags in zip(table["body"].to_pylist(), table["sys_flag"].to_pylist(), strict=True)
-    ]
-    return table.set_column(table.column_names.index("body"), "body", pa.array(bodies, pa.binary()))
+def _parts(sizes: Int64s) -> list[slice]:
+    """Returns slices of rows that take ``AT_ONCE`` bytes together, and one row more at most."""
+    ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64) // AT_ONCE
+    edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(sizes)]
+    return [slice(begin, end) for begin, end in pairwise(edges) if begin < end]
+
+
+def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:
+    """Yields a table in parts of ``AT_ONCE`` bytes, and one body more at most, in which bodies that producers
+    compressed are as they were; one that is damaged stays.
+    """
+    bodies: list[bytes | None] = []
+    begin = size = 0
+    column = table.column_names.index("body")
+    stored = zip(table["body"].to_pylist(), table["sys_flag"].to_pylist(), strict=True)
+    for number, (body, flags) in enumerate(stored):
+        bodies.append(body and (uncompressed(body, flags) or body))
+        size += len(bodies[-1] or b"")
+        if size >= AT_ONCE or number + 1 == table.num_rows:
+            part = table.slice(begin, len(bodies))
+            yield part.set_column(column, "body", pa.array(bodies, pa.binary()))
+            begin, bodies, size = number + 1, [], 0
 
 
 def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[dict[str, Any], Pending]]:
