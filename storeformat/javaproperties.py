@@ -15,7 +15,10 @@ from storeformat.errors import WrongSettings
 _BLANKS = " \t\f"
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_UNITS = ("utf-16-be", "surrogatepass")
+"""Two escapes may be one letter."""
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+_WRITTEN = {"\\": "\\\\", **{letter: f"\\{name}" for name, letter in _LETTERS.items()}}
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -33,7 +36,7 @@ def parse_properties(text: str) -> dict[str, str]:
             continue
         match = _PROPERTY.match(logical)
         if match is not None and not logical.startswith(("#", "!")):
-            name, value = (_ESCAPED.sub(_letter, part) for part in match.groups())
+            name, value = (_ESCAPED.sub(_letter, part).encode(*_UNITS).decode(*_UNITS) for part in match.groups())
             pairs[name] = value
         logical = ""
     return pairs
@@ -47,5 +50,12 @@ def _letter(escaped: re.Match[str]) -> str:
 
 
 def as_written(text: str) -> str:
-    """Returns how a text is written in a file of properties, so that Java reads it whatever its letters."""
-    return "".join(letter if letter.isascii() else f"\\u{ord(letter):04x}" for letter in text)
+    r"""Returns how a value is written in a file of properties, so that Java reads it whatever its letters.
+
+    >>> print(as_written(" a\\b" + chr(10) + chr(0xE9)))
+    \ a\\b\n\u00e9
+    """
+    units = text.encode(*_UNITS).hex(" ", 2).split()
+    letters = ((chr(int(unit, 16)), f"\\u{unit}") for unit in units)
+    written = "".join(_WRITTEN.get(letter, letter if " " <= letter <= "~" else code) for letter, code in letters)
+    return "\\" + written if written.startswith(" ") else written

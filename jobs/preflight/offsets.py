@@ -114,8 +114,9 @@ def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
             + (", but a slave has its master's offsets, and reads on" if slave else ""),
             found=committed,
             expected=f"at most {end}",
-            cure=f"in {quoted(store.offsets_file.main.path)}, {json.dumps(f'{topic}@{group}')}, set "
-            f"{queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
+            cure=f"in {quoted(store.offsets_file.main.path)}, "
+            f"{json.dumps(f'{topic}@{group}', ensure_ascii=False)}, "
+            f"set {queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
             unsafe=not (deleted or slave),
         )
 

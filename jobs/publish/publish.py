@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jobs.contract.commands import quoted
 from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
@@ -198,7 +199,7 @@ def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
         "delete what follows; keep commitlog/, and start the broker on"
     )
     if options.commitlog:
-        return f"{danger} {', '.join(options.commitlog)}, with what rebuild --repair-log wrote in it"
+        return f"{danger} {', '.join(map(quoted, options.commitlog))}, with what rebuild --repair-log wrote in it"
     repaired = "the segments that rebuild --on-damage salvage --repair-log DIR repairs"
     return f"{danger} a copy with {repaired} (publish --commitlog COPY)"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jobs.contract.commands import quoted
 from jobs.contract.options import RestoreOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
@@ -69,7 +70,7 @@ def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
     if name is None and fresh:
         return fresh[-1]
     where = locations.join(root, BACKUP)
-    there = ", ".join(item.name for item in fresh) or "none"
+    there = ", ".join(quoted(item.name) for item in fresh) or "none"
     if name is None:
         raise Refused("there is no backup to restore", path=where)
     for item in known:

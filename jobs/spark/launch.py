@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from jobs.contract.commands import command
 from jobs.contract.report import PACKAGES
 from jobs.spark import isolation
 from jobs.spark.execution import STARTED_BY_SPARK, Execution
@@ -176,7 +177,7 @@ def require_yarn(chosen: Mapping[str, str], job_arguments: Sequence[str]) -> Non
         if path and ":" not in path and not Path(path).is_file():
             raise DependencyMissing(
                 f"there is no {path} for executors",
-                advice=f"`{shlex.join(['./spark-submit.sh', '--pack', path])}` makes it",
+                advice=f"{command('./spark-submit.sh', '--pack', path)} makes it",
             )
     if any(word.startswith("hdfs://") for word in job_arguments) and importlib.util.find_spec("hdfs_native") is None:
         install = "./spark-submit.sh --setup --with hdfs"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from storeformat.javaproperties import parse_properties
+from storeformat.javaproperties import as_written, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,8 @@ from storeformat.javaproperties import parse_properties
 )
 def test_a_file_of_properties(text: str, pairs: dict[str, str]) -> None:
     assert parse_properties(text) == pairs
+
+
+@given(st.text())
+def test_a_value_is_read_as_it_was_written(text: str) -> None:
+    assert parse_properties(f"name={as_written(text)}") == {"name": text}

@@ -278,7 +278,10 @@ def test_a_name_in_a_cure_is_one_word(damage: str, name: str, tmp_path: Path) ->
         str(path) for path in (store.root, *store.root.rglob("*"), store.root / "commitlog", store.root / "config")
     ]
     paths += [f"{directory}/{file}" for directory in paths for file in ("..", "delayOffset.json", "topics.json.bak")]
-    words = [json.dumps(f"Orders@{NAMES[name]}"), *(shlex.quote(f"storePathRootDir={path}") for path in paths)]
+    words = [
+        json.dumps(f"Orders@{NAMES[name]}", ensure_ascii=False),
+        *(shlex.quote(f"storePathRootDir={path}") for path in paths),
+    ]
     words += [form(path) for path in paths for form in (quoted, as_written)]
     for reason in store.answer().reasons:
         rest = reason.cure
