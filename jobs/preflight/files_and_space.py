@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from jobs.contract.commands import command
@@ -131,8 +132,8 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
 
 
 def not_files(store: StoppedStore) -> Iterator[Reason]:
-    """Yields directories where a broker opens a file: StoreCheckpoint, IndexService#load and the lock of
-    DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
+    """Yields directories, pipes and the like where a broker opens a file: StoreCheckpoint, IndexService#load and the
+    lock of DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
     """
     names = [
         LOCK,
@@ -142,8 +143,9 @@ def not_files(store: StoppedStore) -> Iterator[Reason]:
     single = [local_status.status_of(store.place(name)) for name in names]
     numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):
-        if status is not None and status.is_directory:
-            yield _stray(store, status, "is a directory, where the broker opens a file: it does not start", "a file")
+        if status is not None and status.size < 0 and not stat.S_ISLNK(status.mode):  # a file is made where it leads
+            what = "a directory" if status.is_directory else "no regular file"
+            yield _stray(store, status, f"is {what}, where the broker opens a file: it does not start", "a file")
 
 
 def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:

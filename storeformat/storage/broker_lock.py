@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from storeformat.errors import Refused
 from storeformat.storage import files, locations, store_owner
 
+_NOT_OURS = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EISDIR, errno.ENXIO)
+"""What systems say of a link, another user's file, a directory and a socket."""
 _FLOCK = "hhqqi"
 """``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
 
@@ -59,9 +61,9 @@ def _opened(path: str) -> int:
     try:
         handle = os.open(path, flags | os.O_CREAT, 0o644)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.EACCES):
+        if error.errno in _NOT_OURS:
             raise Refused(
-                "the lock is a link, or another user's", path=path, advice="remove it if no broker runs"
+                "the lock is no file, or another user's", path=path, advice="remove it if no broker runs"
             ) from error
         raise
     status = os.fstat(handle)

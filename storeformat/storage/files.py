@@ -208,7 +208,7 @@ def read_bytes(path: str, limit: int = MOST_BYTES) -> bytes:
     """Returns a whole file; raises MissingInput if there is none, NotAStore if it has more than ``limit`` bytes."""
     size = size_of(path)
     if size is None:
-        what = "this is a directory, not a file" if exists(path) else "there is no such file"
+        what = "this is not a regular file" if exists(path) else "there is no such file"
         raise MissingInput(what, path=path)
     if size > limit:
         raise NotAStore("this file is too large", path=path, found=size, expected=f"at most {limit} bytes")

@@ -36,8 +36,9 @@ _OWN_FILES = ("rocksdict-config.json", "LOG", "LOCK")
 _TABLE = ".sst"
 _LINKED = (_TABLE, ".log")
 _NAMING = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY")
-_MOST_READ = 4 << 30
-"""Brokers begin a new MANIFEST at 1 GiB, and a log of writes long before."""
+_MOST_READ = {"MANIFEST": 2 << 30, "log": 1 << 30, "": 1 << 20}
+"""Bytes of a file, holes included, that RocksDB reads whole. Brokers begin a new MANIFEST at 1 GiB, a log of writes
+long before, and the others have some kilobytes."""
 _MOST_OPEN_FILES = 256
 _BLOCK_SIZE, _BLOOM_BITS, _FORMAT_VERSION = 32 << 10, 16, 5
 
@@ -187,10 +188,10 @@ def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
 def _link(directory: str, view: str) -> None:
     """Fills the view: first copies the files that name the tables, then links to all tables.
 
-    Raises NotAStore for a pipe, on which RocksDB would block for ever, and where the files that RocksDB reads whole
-    when it opens a database exceed ``_MOST_READ``, holes included.
+    Raises NotAStore for a pipe, on which RocksDB would block for ever, and for a file that is larger than
+    ``_MOST_READ`` has for its kind, and for logs that are together.
     """
-    left = _MOST_READ
+    logs = 0
     for begins, ends in ((_NAMING, ()), ((), _LINKED)):
         for name in os.listdir(directory):
             if not (name.startswith(begins) or name.endswith(ends)):
@@ -202,11 +203,14 @@ def _link(directory: str, view: str) -> None:
                 continue
             if not stat.S_ISREG(status.st_mode):
                 raise NotAStore("this is not a regular file", path=path)
-            if not name.endswith(_TABLE):
-                left -= status.st_size
-            if left < 0:
+            kind = "log" if name.endswith(".log") else "MANIFEST" if name.startswith("MANIFEST-") else ""
+            logs += status.st_size if kind == "log" else 0
+            size = logs if kind == "log" else status.st_size
+            if not name.endswith(_TABLE) and size > _MOST_READ[kind]:
                 raise NotAStore(
-                    "this RocksDB database has too much to read", path=path, expected=f"at most {_MOST_READ} bytes"
+                    "this RocksDB database has too much to read",
+                    path=path,
+                    expected=f"at most {_MOST_READ[kind]} bytes",
                 )
             if name.startswith(begins):
                 local_copies.copy_file(path, new, lambda count: None)

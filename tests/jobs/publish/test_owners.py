@@ -96,7 +96,7 @@ def test_a_rebuild_that_was_half_given_is_given_whole(owned: Case, new: Snapshot
     ("prepare", "why"),
     [
         (lambda case: os.chown(case.root / "consumequeue", 0, 0), "who owns the store, may not move or change this"),
-        (lambda case: os.chown(case.root / "lock", 0, 0), "the lock is a link, or another user's"),
+        (lambda case: os.chown(case.root / "lock", 0, 0), "the lock is no file, or another user's"),
         (lambda case: os.chown(case.out, THIRD, THIRD), "another user can lead root elsewhere"),
         (lambda case: os.chown(case.out / "index", THIRD, THIRD), "another user can lead root elsewhere"),
         (lambda case: (case.out / "index").chmod(0o777), "another user can lead root elsewhere"),

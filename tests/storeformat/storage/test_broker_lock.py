@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.refusals import refusal
 
-from storeformat.errors import Refused, WriteFailed
+from storeformat.errors import Refused
 from storeformat.storage import broker_lock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,7 +122,7 @@ def test_a_mapped_file_shows_who_has_it(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ attacks
-@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "hard link", "pipe", "directory"])
+@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "hard link", "pipe", "socket", "directory"])
 def test_a_lock_that_is_no_file_of_its_own_is_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "victim").touch()
     path = tmp_path / "lock"
@@ -133,16 +134,15 @@ def test_a_lock_that_is_no_file_of_its_own_is_refused(kind: str, tmp_path: Path)
         os.link(tmp_path / "victim", path)
     elif kind == "pipe":
         os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o644)
     else:
         path.mkdir()
-    if kind == "directory":
-        said = {"what": "cannot be written: Is a directory"}
-    elif kind.endswith("ing link") or kind == "symbolic link":
-        said = {"what": "the lock is a link, or another user's", "advice": "remove it if no broker runs"}
+    if kind in ("symbolic link", "dangling link", "socket", "directory"):
+        said = {"what": "the lock is no file, or another user's", "advice": "remove it if no broker runs"}
     else:
         said = {"what": "the lock is not a file of its own", "advice": "remove it if no broker runs"}
-    error = WriteFailed if kind == "directory" else Refused
-    found = refusal(error, lambda: broker_lock.hold(str(path), create=True).__enter__())
+    found = refusal(Refused, lambda: broker_lock.hold(str(path), create=True).__enter__())
     assert found == {**said, "path": str(path)}
     assert (tmp_path / "victim").read_bytes() == b""
     assert not (tmp_path / "planted").exists()

@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     said = {
         missing: ("there is no such file", lambda: files.read_bytes(missing)),
-        directory: ("this is a directory, not a file", lambda: files.read_bytes(directory)),
+        directory: ("this is not a regular file", lambda: files.read_bytes(directory)),
         pipe: ("this is not a regular file", lambda: files.RangeReader(pipe)),
         f"{missing}/none": ("cannot be read: No such file or directory", lambda: files.RangeReader(f"{missing}/none")),
     }
