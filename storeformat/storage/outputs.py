@@ -21,11 +21,11 @@ def resolved(path: str) -> str:
 
 def place_for(path: str, *, alone: bool = True) -> str:
     """Returns where an output goes, links followed; URIs as they are. Raises Refused for root where another user could
-    make the way there lead elsewhere: tasks and clean-up go by paths. What goes by handles need not be ``alone``.
+    make the way there lead elsewhere: tasks and clean-up go by paths. What is read, by handles, need not be ``alone``.
     """
     if not locations.is_local(path):
         return path
-    with files.writing(path):
+    with files.writing(path) if alone else files.reading(path):
         return trusted_paths.place_of(locations.local_path(path), alone=alone)
 
 
