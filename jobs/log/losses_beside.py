@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,11 +36,14 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.record.pending import PREFIXES
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import read_config, read_offsets
-from storeformat.store.layout import INDEX, StoreLayout
+from storeformat.store.layout import INDEX
 from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends, units_at
-from storeformat.store.queue_places import QueueStore
+from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
 from udfs.log.find_records import FindOrigins
+
+if TYPE_CHECKING:
+    from jobs.log.opening import OpenedStore
 
 PROVEN = "lost bytes of the log: a unit of the store's own queue is left"
 _FURTHEST = (1 << 63) - 1
@@ -51,50 +55,40 @@ _Units = tuple[Int64s, Int64s, Int64s]
 """Queue offsets of some units, and the commit-log offsets and sizes of their records."""
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Where to look: the root of the store, its layout, where its own queues are and how its records are decoded.
-    ``open_end`` says that what comes after the end of the log is lost, and not only unread.
+def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, *, open_end: bool) -> LogReading:
+    """Returns the reading with the losses that the rest of the store proves. ``open_end`` says that what comes after
+    the end of the log is lost, and not only unread.
     """
-
-    root: str
-    layout: StoreLayout
-    queues: QueueStore
-    rules: DecodeRules
-    open_end: bool
-
-
-def with_losses_beside(reading: LogReading, beside: Beside, runner: Runner) -> LogReading:
-    """Returns the reading with the losses that the rest of the store proves."""
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
-    if beside.open_end:  # of what its broker cut off, old bytes and old units may be left
+    if open_end:  # of what its broker cut off, old bytes and old units may be left
         ranges += ((max([reading.end, *(item.end for item in reading.stale)]), _FURTHEST),)
     lost = LogExtent(reading.begin, reading.end, ranges)
     if not lost.damaged:
         return reading
     known = reading.queue_runs.ranges()
-    found, proven, ends = _in_queues(reading, beside, lost, known)
+    found, proven, ends = _in_queues(store, reading, lost, known)
     own = reading.losses
-    rows = [row for row in own.rows if not any(_counts(loss, row) for loss in found)] + found
+    last_of = {(loss.topic, loss.queue_id): loss for loss in found}
+    rows = [row for row in own.rows if not _counts(last_of.get((row.topic, row.queue_id)), row)] + found
     unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
     messages = sum(row.messages for row in rows)
     at_least = messages + len(unexplained)
     if reading.salvaged:
-        at_least = max(at_least, messages + _beyond_ends(reading, beside, ends))
-        proven = np.union1d(proven, _in_index(beside, lost))
+        at_least = max(at_least, messages + _beyond_ends(store, reading, ends))
+        proven = np.union1d(proven, _in_index(store, lost))
         if ranges[0][1] < _FURTHEST:
-            proven = np.union1d(proven, _retried(reading, beside.rules, lost, runner))
+            proven = np.union1d(proven, _retried(reading, store.decode_rules(), lost, runner))
         at_least = max(at_least, len(proven) + sum(not _any_in(item, proven) for item in unexplained))
     if not found and at_least == own.at_least:
         return reading
     return replace(reading, proven=Losses(rows, tuple(unexplained), own.strays, at_least))
 
 
-def _counts(found: Loss, row: Loss) -> bool:
-    """Returns whether a message that names itself is one of those of which a unit is left."""
-    first = found.first_queue_offset or 0
-    is_inside = row.first_queue_offset is not None and first <= row.first_queue_offset < first + found.messages
-    return is_inside and (found.topic, found.queue_id) == (row.topic, row.queue_id)
+def _counts(found: Loss | None, row: Loss) -> bool:
+    """Returns whether a message that names itself is one of those of its queue of which a unit is left."""
+    if found is None or row.first_queue_offset is None:
+        return False
+    return 0 <= row.first_queue_offset - (found.first_queue_offset or 0) < found.messages
 
 
 def _any_in(item: tuple[int, int], offsets: Int64s) -> bool:
@@ -103,7 +97,7 @@ def _any_in(item: tuple[int, int], offsets: Int64s) -> bool:
 
 
 def _in_queues(
-    reading: LogReading, beside: Beside, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
+    store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
 ) -> tuple[list[Loss], Int64s, dict[_Queue, int]]:
     """Returns the losses that units prove, the offsets of their records in order, and where each queue ends, with what
     it has lost.
@@ -111,7 +105,7 @@ def _in_queues(
     rows: list[Loss] = []
     offsets: list[Int64s] = [np.zeros(0, np.int64)]
     ends = {queue: end for queue, (_, end) in known.items()}
-    for queue, parts in _stored(reading, beside, lost, known):
+    for queue, parts in _stored(store, reading, lost, known):
         for numbers, places, sizes in parts:
             mine = np.flatnonzero(lost.lost(places) & (sizes > 0))
             if not len(mine):
@@ -124,20 +118,19 @@ def _in_queues(
 
 
 def _stored(
-    reading: LogReading, beside: Beside, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
+    store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
 ) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
     """Yields the store's queues with those of their units that may be of lost messages and in no gap: after the last
     survivor and, where the log does not begin at 0, before the first.
     """
     first_lost = lost.damaged[0][0]
-    if beside.queues.in_rocksdb:
-        with (
-            suppress(DependencyMissing, MissingInput, NotAStore),
-            rocksdb_queues_in(locations.join(beside.root, beside.queues.database)) as database,
-        ):
+    queues = queue_store(store.root, store.queue_store)
+    if queues.in_rocksdb:
+        place = locations.join(store.root, queues.database)
+        with suppress(DependencyMissing, MissingInput, NotAStore), rocksdb_queues_in(place) as database:
             yield from _in_database(database, known, first_lost)
         return
-    for stored in queue_ends(beside.root):
+    for stored in queue_ends(store.root):
         queue = (stored.topic, stored.queue_id)
         if queue[0].startswith(LIGHT_PREFIX) or stored.end_offset <= first_lost:
             continue
@@ -181,10 +174,10 @@ def _in_database(
                 yield queue, (_of_units(*some) for some in database.units(stored, *part))
 
 
-def _in_index(beside: Beside, lost: LogExtent) -> Int64s:
+def _in_index(store: OpenedStore, lost: LogExtent) -> Int64s:
     """Returns the offsets in lost bytes that index entries name."""
-    layout, found = beside.layout, [np.zeros(0, np.int64)]
-    for entry in files.list_directory(locations.join(beside.root, INDEX)) or []:
+    layout, found = store.layout, [np.zeros(0, np.int64)]
+    for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         if entry.size != layout.index_file_size or not index_file.is_index_file_name(entry.name):
             continue
         with files.RangeReader(entry.path) as reader:
@@ -201,11 +194,11 @@ def _in_index(beside: Beside, lost: LogExtent) -> Int64s:
     return np.unique(np.concatenate(found))
 
 
-def _beyond_ends(reading: LogReading, beside: Beside, ends: Mapping[_Queue, int]) -> int:
+def _beyond_ends(store: OpenedStore, reading: LogReading, ends: Mapping[_Queue, int]) -> int:
     """Returns how many messages groups have read beyond the ends of queues, where there was room for them."""
-    topics = read_config(beside.root, "topics.json").value
+    topics = read_config(store.root, "topics.json").value
     read: dict[_Queue, int] = {}
-    for (topic, _), offsets in (read_offsets(beside.root, enable_lmq=beside.layout.enable_lmq).value or {}).items():
+    for (topic, _), offsets in (read_offsets(store.root, enable_lmq=store.layout.enable_lmq).value or {}).items():
         if not topic.startswith(LIGHT_PREFIX) and (topics is None or topic in topics):
             for queue_id, offset in offsets.items():
                 read[topic, queue_id] = max(read.get((topic, queue_id), 0), offset)

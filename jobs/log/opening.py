@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
-from jobs.log.losses_beside import Beside, with_losses_beside
+from jobs.log.losses_beside import with_losses_beside
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, UsageError, WrongSettings
@@ -250,11 +250,9 @@ def read_log(
     looks = reading.salvaged or (more.get("begin") is None and _may_have_lost(store, reading))
     if not looks or not locations.is_local(store.root) or store.is_live:
         return reading
+    open_end = options.until_offset is None and store.committed is None
     with suppress(WrongSettings):  # queues in two places at once are neither read nor made
-        open_end = options.until_offset is None and store.committed is None
-        queues = queue_store(store.root, store.queue_store)
-        beside = Beside(store.root, store.layout, queues, store.decode_rules(), open_end)
-        return with_losses_beside(reading, beside, runner)
+        reading = with_losses_beside(store, reading, runner, open_end=open_end)
     return reading
 
 
