@@ -260,13 +260,13 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
     """Returns whether a broker that stopped in order had more messages, as its checkpoint says. To look at the ends of
     all queues takes seconds, which a store as it should be is not to cost.
     """
-    if files.exists(locations.join(store.root, ABORT)):
-        return False
+    if reading.damaged or files.exists(locations.join(store.root, ABORT)):
+        return bool(reading.damaged)
     path = locations.join(store.root, CHECKPOINT)
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None
     latest = max((scan.times.latest for scan in reading.scans), default=0)
-    return bool(reading.damaged) or known is None or known.physic_msg_timestamp > latest
+    return known is None or known.physic_msg_timestamp > latest
 
 
 def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
