@@ -8,11 +8,10 @@ Each job opens, proves and commits for itself, so each is exactly once as if it 
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from jobs.cli.fleet_stores import Member, members_of
@@ -34,71 +33,43 @@ _SUMMED = ("bytes", "messages", "rows", "lost_messages")
 
 def run(name: str, job: Job[Options], options: Options, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
     """Returns the report of a job that runs on each store that the options name; raises as ``members_of``."""
-    return _Fleet(name, job, members_of(options), reporter, execution).run()
-
-
-class _Fleet:
-    """One run: its brokers, and what is known of them."""
-
-    def __init__(
-        self, name: str, job: Job[Any], members: list[Member[Any]], reporter: Reporter, execution: Execution
-    ) -> None:
-        self._name = name
-        self._job = job
-        self._members = members
-        self._reporter = reporter
-        self._execution = execution
-        self._ended = threading.Event()
-        self._reports: dict[int, Report] = {}
-
-    def run(self) -> Report:
-        threads = ThreadPoolExecutor(min(THREADS, len(self._members)))
-        # Spark ends first: threads whose tasks are gone come to an end, and remove what they drafted.
-        with threads as pool, session.shared_spark(self._execution):
-            self._wait({pool.submit(self.one, number): number for number in range(len(self._members))})
-        return answer(
-            self._name, [(member, self._reports[at]) for at, member in enumerate(self._members)], self._reporter
-        )
-
-    def one(self, number: int) -> Report:
-        """Returns the report of one broker's job, whatever fails in it."""
-        member = self._members[number]
-        reporter = self._reporter.for_part(member.name)
-        if self._ended.is_set():
-            return failure_report(self._name, KeyboardInterrupt())
-        try:
-            return self._job(member.options, reporter, self._execution)
-        except Exception as error:  # noqa: BLE001  (one broker's trouble, whatever it is)
-            report = failure_report(self._name, error)
-            if not self._ended.is_set():
-                trace = traceback.format_exc().splitlines() if member.options.debug else []
-                reporter.tell(*trace, *report.error_lines)
-            return report
-
-    def _take(self, number: int, report: Report) -> None:
-        """Keeps a report and says what became of its broker."""
-        self._reports[number] = report
-        done, member = len(self._reports), self._members[number]
-        self._reporter.say(f"{done} of {len(self._members)}: {member.name}: {outcome(report)}")
-
-    def _wait(self, running: dict[Future[Report], int]) -> None:
-        """Takes the reports as they come."""
-        waiting, said = set(running), time.monotonic()
+    members = members_of(options)
+    ended = threading.Event()
+    # Spark ends first: threads whose tasks are gone come to an end, and remove what they drafted.
+    with ThreadPoolExecutor(min(THREADS, len(members))) as pool, session.shared_spark(execution):
+        running = {pool.submit(one, name, job, member, reporter, execution, ended): member for member in members}
+        waiting = set(running)
         try:
             while waiting:
-                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
-                for future in done:
-                    self._take(running[future], future.result())
-                if done:
-                    said = time.monotonic()
-                elif time.monotonic() > said + _STILL_AT_WORK:
-                    said = time.monotonic()
-                    self._reporter.say(f"{len(self._reports)} of {len(self._members)} brokers are done")
+                done, waiting = wait(waiting, timeout=_STILL_AT_WORK, return_when=FIRST_COMPLETED)
+                before = len(members) - len(waiting) - len(done)
+                for number, future in enumerate(done, before + 1):
+                    reporter.say(f"{number} of {len(members)}: {running[future].name}: {outcome(future.result())}")
+                if not done:
+                    reporter.say(f"{before} of {len(members)} brokers are done")
         except BaseException:
-            self._ended.set()
+            ended.set()
             for future in waiting:
                 future.cancel()
             raise
+    return answer(name, [(member, future.result()) for future, member in running.items()], reporter)
+
+
+def one(
+    name: str, job: Job[Options], member: Member[Options], fleet: Reporter, execution: Execution, ended: threading.Event
+) -> Report:
+    """Returns the report of one broker's job, whatever fails in it; of a run that has ``ended`` nothing is said."""
+    reporter = fleet.for_part(member.name)
+    if ended.is_set():
+        return failure_report(name, KeyboardInterrupt())
+    try:
+        return job(member.options, reporter, execution)
+    except Exception as error:  # noqa: BLE001  (one broker's trouble, whatever it is)
+        report = failure_report(name, error)
+        if not ended.is_set():
+            trace = traceback.format_exc().splitlines() if member.options.debug else []
+            reporter.tell(*trace, *report.error_lines)
+        return report
 
 
 # -------------------------------------------------------------------------------------------------- the report of all

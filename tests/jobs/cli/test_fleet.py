@@ -8,7 +8,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.here import tasks_here
 from support.loading import load_here
-from support.patching import stand_in
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line, fleet
@@ -214,11 +212,6 @@ def test_a_signal_ends_all_threads(snapshots: Path, monkeypatch: pytest.MonkeyPa
     assert said.getvalue() == ""
 
 
-def fleet_of(job: Any, *options: Any, reporter: Reporter | None = None) -> fleet._Fleet:
-    members = [Member(one, None, f"b{number}") for number, one in enumerate(options)]
-    return fleet._Fleet("verify", job, members, reporter or Reporter(quiet=True), BROUGHT)
-
-
 class TestOneBroker:
     """What ends the job of one broker is its own."""
 
@@ -226,11 +219,15 @@ class TestOneBroker:
         def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
             raise error
 
-        said = io.StringIO()
-        run = fleet_of(job, VerifyOptions(store="/s", debug=debug), reporter=Reporter(stream=said))
+        over = threading.Event()
         if ended:
-            run._ended.set()
-        return run.one(0), said.getvalue().splitlines()
+            over.set()
+        return self.said_by(job, over, debug=debug)
+
+    def said_by(self, job: Any, over: threading.Event, *, debug: bool = False) -> tuple[Report, list[str]]:
+        said, member = io.StringIO(), Member(VerifyOptions(store="/s", debug=debug), None, "b0")
+        report = fleet.one("verify", job, member, Reporter(stream=said), BROUGHT, over)
+        return report, said.getvalue().splitlines()
 
     def test_an_error_is_said_with_its_advice(self) -> None:
         report, said = self.one(MissingInput("gone", path="/s", advice="look elsewhere"))
@@ -251,14 +248,14 @@ class TestOneBroker:
         assert (report["job"], report.exit_code, said) == ("verify", 130, [])
 
     def test_what_a_run_breaks_off_is_not_said(self) -> None:
+        over = threading.Event()
+
         def job(options: VerifyOptions, reporter: Reporter, execution: Execution) -> Report:
-            run._ended.set()
+            over.set()
             raise ConnectionError("Spark has gone")
 
-        said = io.StringIO()
-        run = fleet_of(job, VerifyOptions(store="/s"), reporter=Reporter(stream=said))
-        assert run.one(0)["status"] == "error"
-        assert said.getvalue() == ""
+        report, said = self.said_by(job, over)
+        assert (report["status"], said) == ("error", [])
 
 
 def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,8 +275,9 @@ def test_threads_share_one_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(fleet, "THREADS", 3)
     monkeypatch.setattr(session, "shared_spark", lambda execution: shared.append(execution) or nullcontext())
-    run = fleet_of(job, *(VerifyOptions(store=str(number)) for number in range(6)))
-    report = run.run()
+    members = [Member(VerifyOptions(store=str(number)), None, f"b{number}") for number in range(6)]
+    monkeypatch.setattr(fleet, "members_of", lambda options: members)
+    report = fleet.run("verify", job, VerifyOptions(store=""), Reporter(quiet=True))
     assert [entry["messages"] for entry in report["brokers"]] == list(range(6))
     assert (report["job"], shared, most) == ("verify", [BROUGHT], [3])
 
@@ -301,27 +299,27 @@ def test_in_spark(spark: Any, snapshots: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_who_waits_hears_each_half_minute_that_a_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, said = [0.0], []
-    reporter: Any = type("Listener", (), {"say": staticmethod(said.append)})
+    said: list[str] = []
+    reporter: Any = type("Listener", (), {"say": said.append, "for_part": lambda name: None, "seconds": 1, "notes": []})
     members = [Member(InspectOptions(store=name), None, name) for name in ("a", "b")]
-    run = fleet._Fleet("inspect", inspection.run, members, reporter, BROUGHT)
-    futures: list[Future[Report]] = [Future(), Future()]
-    for future in futures:
-        future.set_result(Report("inspect", "ok"))
-    rounds = [(30.0, None), (31.0, None), (60.0, None), (62.0, None), (70.0, 1), (100.0, None), (101.0, None),
-              (102.0, 0)]  # fmt: skip
+    rounds = [None, None, "b", None, "a"]
+    seconds = []
 
-    def wait(waiting: set[Any], **_: Any) -> tuple[set[Any], set[Any]]:
-        clock[0], number = rounds.pop(0)
-        done = set() if number is None else {futures[number]}
+    def wait(waiting: set[Any], *, timeout: float, return_when: str) -> tuple[set[Any], set[Any]]:
+        seconds.append(timeout)
+        name = rounds.pop(0)
+        done = {future for future in waiting if future.result()["name"] == name}
         return done, waiting - done
 
     monkeypatch.setattr(fleet, "wait", wait)
-    stand_in(monkeypatch, fleet, "time", monotonic=lambda: clock[0])
-    run._wait({future: number for number, future in enumerate(futures)})
+    monkeypatch.setattr(fleet, "members_of", lambda options: members)
+    monkeypatch.setattr(session, "shared_spark", lambda execution: nullcontext())
+    job: Any = lambda options, *unused: Report("inspect", "ok", name=options.store)  # noqa: E731
+    fleet.run("inspect", job, InspectOptions(store=""), reporter)
     assert [text.partition(": ok")[0] for text in said] == [
         "0 of 2 brokers are done", "0 of 2 brokers are done", "1 of 2: b", "1 of 2 brokers are done", "2 of 2: a",
     ]  # fmt: skip
+    assert set(seconds) == {30.0}
 
 
 def test_a_line_has_what_matters() -> None:
