@@ -39,7 +39,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow.parquet as pq
 
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import files, locations
 from udfs.table import schemas
 
@@ -47,6 +47,12 @@ APPLICATION = "rocketmq-store-spark"
 _SALVAGED, _TAIL = "salvaged", "tail"
 _MOST_PARTS = 10_000
 """More than a checkpoint has: each takes up to a million files."""
+_MOST_TOLD = 16 << 20
+"""Bytes of ``_last_checkpoint``, which names a checkpoint and its schema."""
+_MOST_ACTIONS = 256 << 20
+"""Bytes of a commit, which names some hundreds of thousands of files, and of its checksum."""
+_READ = re.compile(r"_last_checkpoint|\d{20}\..*(?:json|parquet|crc)")
+"""Names in Delta's log that delta-rs opens."""
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(?:parquet|json)")
 
 
@@ -175,6 +181,24 @@ def application_prefix(cluster: str, broker: str) -> str:
 Actions = Sequence[Mapping[str, Any]]
 
 
+def refuse_irregular_log(table: str) -> None:
+    """Raises NotAStore where a local table's log has anything but regular files of bounded sizes under names that are
+    read, MissingInput where it is no directory: delta-rs waits for a pipe, and reads a file whole however large.
+    """
+    log = locations.join(table, "_delta_log")
+    if not locations.is_local(table) or (entries := files.list_directory(log)) is None:
+        return
+    if dead := files.first_dead_link(log):
+        raise NotAStore("this link leads nowhere", path=dead)
+    sidecars = files.list_directory(locations.join(log, "_sidecars")) or []
+    for entry in [*filter(lambda one: _READ.fullmatch(one.name), entries), *sidecars]:
+        if entry.size < 0:
+            raise NotAStore("this is not a regular file", path=entry.path)
+        most = _MOST_TOLD if entry.name == "_last_checkpoint" else _MOST_ACTIONS
+        if entry.size > most and not entry.name.endswith(".parquet"):
+            raise NotAStore("too large", path=entry.path, found=entry.size, expected=f"at most {most} bytes")
+
+
 def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
     """Yields version and actions of a table's commits, the newest first, as far back as Delta's log has them."""
     for version in range(newest, -1, -1):
@@ -205,7 +229,7 @@ def newest_checkpoint(table: str, newest: int) -> tuple[int, list[str]] | None:
     """Returns version and files of the newest checkpoint of a version or before, None without one."""
     log = locations.join(table, "_delta_log")
     try:
-        last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint")))
+        last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint"), _MOST_TOLD))
         version, parts = int(last["version"]), last.get("parts")
         name = f"{version:020d}.checkpoint"
         if "v2Checkpoint" in last:
@@ -241,8 +265,9 @@ def transactions_of(table: str, newest: int) -> dict[str, int]:
     if reached > first:
         raise MissingInput("the table's log lacks versions, and no checkpoint has them", path=table)
     for name in checkpoint[1] if checkpoint else ():
-        for row in _transactions_in(name):
-            found.setdefault(row["appId"], int(row["version"]))
+        with files.reading(name), understanding(table):
+            for row in _transactions_in(name):
+                found.setdefault(row["appId"], int(row["version"]))
     return found
 
 
@@ -256,9 +281,8 @@ def is_whole(table: str, newest: int) -> bool:
 def _transactions_in(checkpoint: str) -> Iterator[Mapping[str, Any]]:
     """Yields the transactions that a file of a checkpoint has, Parquet or, of version 2, JSON."""
     if checkpoint.endswith(".json"):
-        with understanding(checkpoint):
-            actions = [json.loads(line) for line in files.read_bytes(checkpoint).splitlines() if line.strip()]
-            yield from (action["txn"] for action in actions if "txn" in action)
+        actions = [json.loads(line) for line in files.read_bytes(checkpoint).splitlines() if line.strip()]
+        yield from (action["txn"] for action in actions if "txn" in action)
         return
     filesystem, inner = files.resolve(checkpoint)
     if "txn" in pq.read_schema(inner, filesystem=filesystem).names:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import OpenedStore
+from jobs.table import commits
 from storeformat.errors import StoreFormatError, WriteFailed
 from storeformat.storage import files, locations, outputs
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
@@ -59,6 +60,7 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
 
 
 def _append(path: str, table: pa.Table) -> None:
+    commits.refuse_irregular_log(path)
     outputs.make_directory(path)
     for left in reversed(range(_ATTEMPTS)):
         try:

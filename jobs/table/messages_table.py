@@ -69,11 +69,14 @@ class NoTable(Exception):
 
 
 class MessagesTable:
-    """One version of a table. Raises NoTable if delta-rs cannot read one at the path."""
+    """One version of a table. Raises NoTable if delta-rs cannot read one at the path, else as
+    ``commits.refuse_irregular_log``.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = locations.absolute(path)
         uri, options = place_of(self.path)
+        commits.refuse_irregular_log(self.path)
         try:
             self._table = deltalake.DeltaTable(uri, storage_options=options)
         except (exceptions.DeltaError, OSError) as error:
@@ -160,6 +163,7 @@ class MessagesTable:
         """
         of_broker = "cluster = '{}' AND broker = '{}'".format(*(text.replace("'", "''") for text in (cluster, broker)))
         mine = f"SELECT * FROM messages WHERE {of_broker} AND commit_log_offset BETWEEN {begin} AND {end - 1}"
+        _ = self.files  # looked at before delta-rs opens them
         query = deltalake.QueryBuilder().register("messages", self._table)
         with reading(self.path):
             stream = query.execute(f"WITH mine AS ({mine}) {question}")
@@ -179,9 +183,9 @@ class MessagesTable:
 
     @cached_property
     def files(self) -> list[TableFile]:
-        """What Delta's log says of each file."""
+        """What Delta's log says of each file. Raises MissingInput for a pipe and the like, which would be waited for."""
         columns = self.metadata["partitionColumns"]
-        return [
+        found = [
             TableFile(
                 known["path"], self._place_of(known["path"]), known["size_bytes"],
                 {name: known.get(f"partition.{name}") for name in columns},
@@ -189,6 +193,10 @@ class MessagesTable:
             )
             for known in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         ]  # fmt: skip
+        for file in found:
+            if locations.is_local(file.path) and files.size_of(file.path) is None and files.exists(file.path):
+                raise MissingInput("this is not a regular file", path=file.path)
+        return found
 
     def _place_of(self, name: str) -> str:
         """Returns the path of a file, which is below the table's place or, in a clone, named in full."""
