@@ -183,7 +183,7 @@ class MessagesTable:
 
     @cached_property
     def files(self) -> list[TableFile]:
-        """What Delta's log says of each file. Raises MissingInput for a pipe and the like, which would be waited for."""
+        """What Delta's log says of each file. Raises MissingInput for a pipe and the like: none is waited for."""
         columns = self.metadata["partitionColumns"]
         found = [
             TableFile(
