@@ -124,9 +124,10 @@ class MessagesTable:
         the log lacks versions, TotalsDisagree if delta-rs reads other ones.
         """
         found = commits.transactions_of(self.path, self.version)
-        for name, known in found.items():  # two readers of one log; delta-rs passes over what has expired
-            if self._table.transaction_version(name) not in (known, None):
-                raise TotalsDisagree("two readers of the table's log disagree", path=self.path, found=name)
+        with reading(self.path), commits.understanding(self.path):
+            for name, known in found.items():  # two readers of one log; delta-rs passes over what has expired
+                if self._table.transaction_version(name) not in (known, None):
+                    raise TotalsDisagree("two readers of the table's log disagree", path=self.path, found=name)
         return found
 
     @cached_property
@@ -139,7 +140,8 @@ class MessagesTable:
     # --------------------------------------------------------------------------------------------------- what is there
     def state(self, cluster: str, broker: str) -> BrokerState | None:
         """Returns how far a broker was loaded, None if it never was."""
-        found = commits.recorded_state(self.transactions, cluster, broker)
+        with commits.understanding(self.path):
+            found = commits.recorded_state(self.transactions, cluster, broker)
         if found is not None:
             return found
         # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
