@@ -366,7 +366,7 @@ class TestYarn:
         launch.require_yarn({"spark.archives": f"{hadoop}/python.tar.gz#environment,hdfs://n/x.tgz"}, ())
         with pytest.raises(errors.DependencyMissing, match=r"there is no absent\.tgz") as missing:
             launch.require_yarn(spark_options.user_settings(["--archives", "absent.tgz#environment"]), ())
-        assert missing.value.advice == "`./spark-submit.sh --pack absent.tgz` makes it"
+        assert missing.value.advice == "./spark-submit.sh --pack absent.tgz makes it"
         assert str(missing.value) == "there is no absent.tgz for executors"
 
     def test_a_client_of_hdfs_is_not_installed(self, hadoop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
