@@ -15,7 +15,7 @@ deleted), so it counts only where the lost bytes have room for the messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from jobs.log.log_scan import LogReading
 from jobs.log.losses import Loss, Losses
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.arrays import Int64s, LogExtent, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.message import SCHEDULE_TOPIC
@@ -105,16 +105,45 @@ def _in_queues(
     rows: list[Loss] = []
     offsets: list[Int64s] = [np.zeros(0, np.int64)]
     ends = {queue: end for queue, (_, end) in known.items()}
-    for queue, parts in _stored(store, reading, lost, known):
-        for numbers, places, sizes in parts:
-            mine = np.flatnonzero(lost.lost(places) & (sizes > 0))
-            if not len(mine):
-                continue
-            begin, end = int(places[mine[0]]), int(places[mine[-1]] + sizes[mine[-1]])
+    found = [
+        (queue, numbers, places, sizes)
+        for queue, parts in _stored(store, reading, lost, known)
+        for numbers, places, sizes in parts
+        if len(places)
+    ]
+    alone = _alone([(places, sizes) for _, _, places, sizes in found])
+    for (queue, numbers, places, sizes), is_alone in zip(found, alone, strict=True):
+        mine = np.flatnonzero(lost.lost(places) & (sizes != 0) & is_alone)
+        if len(mine):
+            begin, end = int(places[mine[0]]), int(places[mine[-1]] + np.abs(sizes[mine[-1]]))
             rows.append(Loss(*queue, int(numbers[mine[0]]), len(mine), begin, end, PROVEN))
             offsets.append(places[mine])
             ends[queue] = max(ends.get(queue, 0), int(numbers[mine[-1]]) + 1)
     return rows, np.unique(np.concatenate(offsets)), ends
+
+
+def _alone(parts: Sequence[tuple[Int64s, Int64s]]) -> list[Bools]:
+    """Returns of the units of each part, commit-log offsets and sizes in the order of a queue, which are no leftovers
+    of a log that its broker cut: up to the first that goes back in the log, and without those whose bytes another
+    claims, too.
+    """
+    kept, spans = [], [np.zeros((2, 0), np.int64)]
+    for places, sizes in parts:
+        span = np.stack([places, places + sizes])
+        own = np.append(True, places[1:] >= np.maximum.accumulate(span[1])[:-1])
+        kept.append(np.logical_and.accumulate(own))
+        spans.append(span[:, kept[-1]])
+    begins, ends = np.concatenate(spans, axis=1)
+    order = np.argsort(begins, kind="stable")
+    clash = np.zeros(len(begins), bool)
+    over = begins[order][1:] < np.maximum.accumulate(ends[order])[:-1]
+    clash[order[1:][over]] = clash[order[:-1][over]] = True
+    at = 0
+    for own in kept:
+        count = int(own.sum())
+        own[own] = ~clash[at : at + count]
+        at += count
+    return kept
 
 
 def _stored(
@@ -156,9 +185,11 @@ def _of_units(numbers: Int64s, units: Structs) -> _Units:
 
 
 def _of_batches(stored: QueueEnd, log_end: int) -> Iterator[_Units]:
-    """Yields the messages of batches after the end of the log, as if each had a unit of its own at the last one."""
+    """Yields the messages of batches after the end of the log, as if each lay at the end of the last one, without a
+    size.
+    """
     numbers = np.arange(offset_at(stored, log_end), stored.end)
-    yield numbers, np.full(len(numbers), stored.end_offset - 1), np.ones(len(numbers), np.int64)
+    yield numbers, np.full(len(numbers), stored.end_offset - 1), np.full(len(numbers), -1)
 
 
 def _in_database(

@@ -110,7 +110,8 @@ class MessagesTable:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns that the table has."""
-        return pa.schema(self._table.schema())
+        with reading(self.path):
+            return pa.schema(self._table.schema())
 
     def obstacle(self) -> str | None:
         """Returns what keeps ``load`` from writing into the table, None where nothing does."""
@@ -187,14 +188,15 @@ class MessagesTable:
     def files(self) -> list[TableFile]:
         """What Delta's log says of each file. Raises MissingInput for a pipe and the like: none is waited for."""
         columns = self.metadata["partitionColumns"]
-        found = [
-            TableFile(
-                known["path"], self._place_of(known["path"]), known["size_bytes"],
-                {name: known.get(f"partition.{name}") for name in columns},
-                known.get("min.commit_log_offset"), known.get("max.commit_log_offset"),
-            )
-            for known in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        ]  # fmt: skip
+        with reading(self.path), commits.understanding(self.path):
+            found = [
+                TableFile(
+                    known["path"], self._place_of(known["path"]), known["size_bytes"],
+                    {name: known.get(f"partition.{name}") for name in columns},
+                    known.get("min.commit_log_offset"), known.get("max.commit_log_offset"),
+                )
+                for known in pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+            ]  # fmt: skip
         for file in found:
             if locations.is_local(file.path) and files.size_of(file.path) is None and files.exists(file.path):
                 raise MissingInput("this is not a regular file", path=file.path)

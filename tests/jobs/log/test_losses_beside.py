@@ -18,7 +18,7 @@ from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
-from jobs.log.losses_beside import PROVEN
+from jobs.log.losses_beside import PROVEN, _alone
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.spark.runner import LocalRunner
@@ -217,3 +217,10 @@ def test_a_last_file_that_is_cut_short_ends_the_log_where_it_ends(
     assert [(item.begin, item.end) for item in reading.damaged] == [(last.offset, held)] * damaged
     assert (reading.losses.at_least, reading.is_damaged, reading.unfinished) == (at_least, damaged, None)
     assert reading.unwritten_bytes == 0
+
+
+def test_units_of_a_log_that_was_cut_prove_nothing() -> None:
+    parts = [([0, 10, 5, 30], [10, 10, 10, 10]), ([40, 50, 60], [10, 15, 10]), ([100], [5]), ([90], [11])]
+    kept = _alone([(np.array(places), np.array(sizes)) for places, sizes in parts])
+    assert [own.tolist() for own in kept] == [[True, True, False, False], [True, True, False], [False], [False]]
+    assert _alone([]) == []
