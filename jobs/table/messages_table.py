@@ -219,7 +219,9 @@ class MessagesTable:
         """
         if self.properties.get("delta.appendOnly", "false").lower() == "true":
             raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
-        if pa.table(self._table.deletion_vectors()).num_rows:
+        with reading(self.path):
+            marked = pa.table(self._table.deletion_vectors()).num_rows
+        if marked:
             advice = "REORG TABLE ... APPLY (PURGE) writes them without"
             raise Refused("files of the table have deletion vectors", path=self.path, advice=advice)
         place = pc.field("commit_log_offset")
