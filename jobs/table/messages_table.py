@@ -13,6 +13,7 @@ What ``load`` has written, Spark, delta-rs, DuckDB, polars and Trino read. Delta
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import time
@@ -29,6 +30,7 @@ import pyarrow.compute as pc
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from jobs.contract import option_values
 from jobs.table import commits
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.table_places import place_of
@@ -104,8 +106,11 @@ class MessagesTable:
 
     @property
     def time_zone(self) -> str:
-        """The time zone whose midnight divides ``store_date``."""
-        return self.properties.get(TIME_ZONE, "UTC")
+        """The time zone whose midnight divides ``store_date``; raises NotAStore for one that nobody knows."""
+        try:
+            return option_values.time_zone(self.properties.get(TIME_ZONE, "UTC"))
+        except argparse.ArgumentTypeError as error:
+            raise NotAStore(f"the table's property {TIME_ZONE}: {error}", path=self.path) from error
 
     @cached_property
     def schema(self) -> pa.Schema:

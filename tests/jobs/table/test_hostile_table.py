@@ -104,3 +104,12 @@ def test_a_checkpoint_that_is_no_parquet_is_one_line(made: Path, tmp_path: Path,
     code, said = load(made, tmp_path, spoil)
     assert code in (65, 66), said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("zone", ["Mars/x", "../../etc/passwd", ""])
+def test_a_time_zone_that_nobody_knows_is_the_tables_fault(made: Path, tmp_path: Path, zone: str) -> None:
+    def change(table: Path) -> None:
+        DeltaTable(str(table)).alter.set_table_properties({"rocketmq.timeZone": zone}, raise_if_not_exists=False)
+
+    code, said = load(made, tmp_path, change)
+    assert (code, said.partition(" (")[0]) == (65, f"the table's property rocketmq.timeZone: {zone}: no such time zone")
