@@ -49,6 +49,10 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
         time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0
         for patch in fill_range(begin, end, segment, time, is_last=not followed):
             yield segment, patch
+    last = reading.segments[-1]
+    for item in reading.damaged:  # what is left of a record where the file was cut: zeros after it could make it whole
+        if last.missing and reading.end <= item.begin:
+            yield last, Patch(item.begin, bytes(item.end - item.begin))
     for item in reading.kept:
         segment = segment_with(reading.segments, item.begin)
         yield segment, crc_patch(_read(segment, item.begin, item.end - item.begin), item.begin)

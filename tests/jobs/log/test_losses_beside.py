@@ -21,6 +21,7 @@ from jobs.log.log_scan import LogReading
 from jobs.log.losses_beside import PROVEN, _alone
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import restored
+from jobs.rebuild.log_repair import repair_log
 from jobs.spark.runner import LocalRunner
 
 SIZE = 4096
@@ -217,6 +218,9 @@ def test_a_last_file_that_is_cut_short_ends_the_log_where_it_ends(
     assert [(item.begin, item.end) for item in reading.damaged] == [(last.offset, held)] * damaged
     assert (reading.losses.at_least, reading.is_damaged, reading.unfinished) == (at_least, damaged, None)
     assert reading.unwritten_bytes == 0
+    (name,) = repair_log(reading, str(tmp_path / "repaired"), {reading.segments[-1].path})
+    repaired = (tmp_path / "repaired" / name).read_bytes()
+    assert repaired == path.read_bytes()[: last.offset - 2 * SIZE].ljust(SIZE, b"\0")  # zeros make no record whole
 
 
 def test_units_of_a_log_that_was_cut_prove_nothing() -> None:
