@@ -272,9 +272,12 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 
 
 def _older_bytes(tail: damage.Tail) -> list[LogRange]:
+    """Returns the bytes after the end of the log; ``held_record`` where an older log's records are certified there."""
     if tail.garbage_end <= tail.offset:
         return []
-    return [LogRange(tail.offset, tail.garbage_end, "bytes of an older log after the end of this one")]
+    certified = any(gap.finding == Finding.STALE for item in tail.surveys for gap in item.gaps)
+    text = "bytes of an older log after the end of this one"
+    return [LogRange(tail.offset, tail.garbage_end, text, held_record=certified)]
 
 
 def _refuse_damaged_offsets(reading: LogReading) -> None:

@@ -36,7 +36,7 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.record.pending import PREFIXES
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import read_config, read_offsets
-from storeformat.store.layout import INDEX
+from storeformat.store.layout import CONSUME_QUEUE, INDEX
 from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends, units_at
 from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
@@ -61,7 +61,8 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     """
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
     if open_end:  # of what its broker cut off, old bytes and old units may be left
-        ranges += ((max([reading.end, *(item.end for item in reading.stale)]), _FURTHEST),)
+        older = [item.end for item in reading.stale if item.held_record]
+        ranges += ((max([reading.end, *older]), _FURTHEST),)
     lost = LogExtent(reading.begin, reading.end, ranges)
     if not lost.damaged:
         return reading
@@ -233,8 +234,14 @@ def _beyond_ends(store: OpenedStore, reading: LogReading, ends: Mapping[_Queue, 
         if not topic.startswith(LIGHT_PREFIX) and (topics is None or topic in topics):
             for queue_id, offset in offsets.items():
                 read[topic, queue_id] = max(read.get((topic, queue_id), 0), offset)
-    room = sum(item.end - item.begin for item in reading.damaged) + reading.segments[-1].end - reading.end
-    beyond = (offset - ends.get(queue, 0) for queue, offset in read.items())
+    last = reading.segments[-1]  # and one more may have been after it
+    room = sum(item.end - item.begin for item in reading.damaged) + last.end - reading.end + last.size
+    beyond = (
+        offset - ends.get((topic, queue_id), 0)
+        for (topic, queue_id), offset in read.items()
+        if reading.whole or (topic, queue_id) in ends  # else it may have begun anywhere
+        if not files.exists(locations.join(store.root, CONSUME_QUEUE, topic, str(queue_id)))  # else that knows better
+    )
     messages = sum(count for count in beyond if 0 < count <= room // m.MIN_RECORD_SIZE)
     return messages if messages <= room // m.MIN_RECORD_SIZE else 0
 

@@ -97,6 +97,41 @@ def test_queues_prove_exactly_what_zeros_at_the_end_of_the_log_took(name: str, p
     assert not read(root, settings, until_offset=reading.end, on_damage=policy).losses.rows
 
 
+def test_what_is_no_older_log_after_the_end_is_lost_where_queues_say_so(tmp_path: Path) -> None:
+    root, settings, _ = unpacked("base-clean-5.5.0", tmp_path)
+    units = np.concatenate([np.frombuffer(path.read_bytes(), [("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+                            for path in (root / "consumequeue").glob("*/*/0*")])  # fmt: skip
+    first, *_, end = sorted(int(at) for at in units["offset"][units["size"] > 0])[-3:]
+    for path in (root / "commitlog").iterdir():
+        content, begin = bytearray(path.read_bytes()), int(path.name)
+        for at in (first, end):
+            if begin <= at < begin + len(content):
+                content[at - begin + 4] ^= 0xFF
+        path.write_bytes(content)
+    reading = read(root, settings)
+    assert reading.losses.messages == 2  # the one between them survived
+    assert reading.is_damaged
+
+
+def test_offsets_prove_what_a_segment_that_is_gone_had_and_nothing_where_queues_are(tmp_path: Path) -> None:
+    root, settings, _ = unpacked("base-clean-5.3.3", tmp_path)
+    ranges = read(root, settings).queue_runs.ranges()
+    offsets = {f"{topic}@readers": {} for topic, _ in ranges}
+    for (topic, queue_id), (_, end) in ranges.items():
+        offsets[f"{topic}@readers"][queue_id] = end + 3
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    assert not read(root, settings).losses.at_least
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    max((root / "commitlog").iterdir()).unlink()
+    left = read(root, settings)
+    known = left.queue_runs.ranges()
+    assert (
+        left.losses.at_least == sum(end + 3 - known.get(queue, (0, 0))[1] for queue, (_, end) in ranges.items()) > 100
+    )
+
+
 def test_a_database_of_queues_proves_it_as_files_do(tmp_path: Path) -> None:
     root, settings = with_database("base-clean-5.3.3", tmp_path)
     kept, _, places = unpacked("base-clean-5.3.3", tmp_path / "files")
