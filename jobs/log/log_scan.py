@@ -76,8 +76,8 @@ class LogReading:
     """What is damaged or missing in the store's own log and was taken from replicas."""
     salvaged: bool = False
     """Whether every survivor keeps its place in its queue."""
-    proven: Losses | None = None
-    """The losses, with those that only what lies beside the log proves; None where these are none."""
+    all_losses: Losses | None = None
+    """The losses, where the rest of the store proves more than the log itself."""
 
     @property
     def record_bytes(self) -> int:
@@ -101,8 +101,8 @@ class LogReading:
 
     @property
     def losses(self) -> Losses:
-        """Which messages are missing, as far as their neighbours, and what lies beside the log, prove it."""
-        return self._queues[1] if self.proven is None else self.proven
+        """Which messages are missing, as far as the log and the rest of the store prove it."""
+        return self._queues[1] if self.all_losses is None else self.all_losses
 
     @property
     def queue_runs(self) -> QueueRuns:

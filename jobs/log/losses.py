@@ -57,8 +57,8 @@ class Losses:
     unexplained: tuple[tuple[int, int], ...] = ()
     """Damaged ranges [begin, end) that held at least one record each that no queue knows."""
     strays: list[StrayRecord] = field(default_factory=list)
-    proven: int = 0
-    """So many messages at least are lost, as what lies beside the log shows."""
+    least: int = 0
+    """At least this many messages are lost, as the rest of the store shows."""
 
     @property
     def messages(self) -> int:
@@ -67,7 +67,7 @@ class Losses:
 
     @property
     def at_least(self) -> int:
-        return max(self.messages + len(self.unexplained), self.proven)
+        return max(self.messages + len(self.unexplained), self.least)
 
     def facts(self) -> dict[str, object]:
         """Returns the part of the report that tells of lost messages."""

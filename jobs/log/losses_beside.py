@@ -1,4 +1,4 @@
-"""What lies beside a log proves of its lost messages, where no gap in it does: at the ends of its queues.
+"""Lost messages that leave no gap in the log, at the ends of queues: what the rest of the store proves of them.
 
 ===================  =================================================================================================
 evidence             proves
@@ -60,7 +60,7 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     the end of the log is lost, and not only unread.
     """
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
-    if open_end:  # of what its broker cut off, old bytes and old units may be left
+    if open_end:  # a broker that cut its log leaves old bytes there, and old units in its queues
         older = [item.end for item in reading.stale if item.held_record]
         ranges += ((max([reading.end, *older]), _FURTHEST),)
     lost = LogExtent(reading.begin, reading.end, ranges)
@@ -82,11 +82,11 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
         at_least = max(at_least, len(proven) + sum(not _any_in(item, proven) for item in unexplained))
     if not found and at_least == own.at_least:
         return reading
-    return replace(reading, proven=Losses(rows, tuple(unexplained), own.strays, at_least))
+    return replace(reading, all_losses=Losses(rows, tuple(unexplained), own.strays, at_least))
 
 
 def _counts(found: Loss | None, row: Loss) -> bool:
-    """Returns whether a message that names itself is one of those of its queue of which a unit is left."""
+    """Returns whether a lost message is counted among the units that are left of its queue."""
     if found is None or row.first_queue_offset is None:
         return False
     return 0 <= row.first_queue_offset - (found.first_queue_offset or 0) < found.messages

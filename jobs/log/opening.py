@@ -206,7 +206,7 @@ MOST_SPLITS = 1_000_000
 """The driver keeps some 5 kB of each in mind."""
 
 
-def read_log_alone(
+def read_log(
     store: OpenedStore,
     options: LogOptions,
     runner: Runner,
@@ -215,11 +215,13 @@ def read_log_alone(
     split_size: int = DEFAULT_SPLIT_SIZE,
     begin: int | None = None,
     on_damage: DamagePolicy | None = None,
+    alone: bool = False,
 ) -> LogReading:
     """Returns the proven reading of a store's log, as ``task`` leaves it; without one nothing is written anywhere.
 
     ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises UsageError if
-    there would be too many splits, else as ``scan_log``.
+    there would be too many splits, else as ``scan_log``. Of a log that is read ``alone`` the rest of the store is not
+    asked what is lost.
     """
     wanted = options.split_size or split_size
     if (count := store.log_size // wanted) > MOST_SPLITS:
@@ -237,22 +239,22 @@ def read_log_alone(
         keep_crc_failures=options.keep_crc_failures,
     )
     reading = _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
-    return _with_cut_record(store, reading, options.until_offset)
+    reading = _with_cut_record(store, reading, options.until_offset)
+    return reading if alone else _with_losses_beside(store, reading, runner, begin=begin, until=options.until_offset)
 
 
-def read_log(
-    store: OpenedStore, options: LogOptions, runner: Runner, task: ScanTask | None = None, **more: Any
+def _with_losses_beside(
+    store: OpenedStore, reading: LogReading, runner: Runner, *, begin: int | None, until: int | None
 ) -> LogReading:
-    """Returns the reading of ``read_log_alone`` with the losses that the rest of the store proves. After a crash they
-    are what was not flushed, so that only a salvage counts them.
+    """Returns the reading with the losses that the rest of the store proves. After a crash they are what was not
+    flushed, so that only a salvage counts them.
     """
-    reading = read_log_alone(store, options, runner, task, **more)
-    looks = reading.salvaged or (more.get("begin") is None and _may_have_lost(store, reading))
-    if not looks or not locations.is_local(store.root) or store.is_live:
+    if not locations.is_local(store.root) or store.is_live:
         return reading
-    open_end = options.until_offset is None and store.committed is None
+    if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
+        return reading
     with suppress(WrongSettings):  # queues in two places at once are neither read nor made
-        reading = with_losses_beside(store, reading, runner, open_end=open_end)
+        return with_losses_beside(store, reading, runner, open_end=until is None and store.committed is None)
     return reading
 
 
@@ -279,8 +281,7 @@ def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None)
         return reading
     if not any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
         return reading
-    cut = LogRange(end, held, "the file ends within this record")
-    return replace(reading, damaged=[*reading.damaged, cut], unwritten_bytes=reading.unwritten_bytes - (held - end))
+    return _with_damage(reading, LogRange(end, held, "the file ends within this record"))
 
 
 def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
@@ -293,9 +294,16 @@ def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -
     if any(item.end > begin for item in reading.damaged):
         return reading
     end = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
-    lost = LogRange(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows")
-    stale = sum(max(min(item.end, end) - max(item.begin, begin), 0) for item in reading.stale)
-    unwritten = max(reading.unwritten_bytes - (lost.end - begin - stale), 0)
+    return _with_damage(
+        reading,
+        LogRange(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows"),
+    )
+
+
+def _with_damage(reading: LogReading, lost: LogRange) -> LogReading:
+    """Returns the reading with one more damaged range, after the end of the log."""
+    stale = sum(max(min(item.end, lost.end) - max(item.begin, lost.begin), 0) for item in reading.stale)
+    unwritten = max(reading.unwritten_bytes - (lost.end - lost.begin - stale), 0)
     return replace(reading, damaged=[*reading.damaged, lost], unwritten_bytes=unwritten)
 
 

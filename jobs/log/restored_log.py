@@ -23,7 +23,7 @@ from jobs.log.healing import (
     refuse_differing,
 )
 from jobs.log.log_scan import LogRange, LogReading
-from jobs.log.opening import OpenedStore, counting_task, read_log_alone
+from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused
 from storeformat.log.dledger import EntryFraming
@@ -137,7 +137,7 @@ def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -
     have deleted (MappedFileQueue#deleteExpiredFileByTime) when the log's last record was stored.
     """
     first = store.segments[0]
-    kept_from = own.reading.last_timestamp - store.conf.reserved_hours * 3_600_000
+    kept_from = own.reading.last_timestamp - store.conf.reserved_ms
     bases = [first.base]
     for copy in copies:
         begin = next((start for start, end in copy.sound if start < first.base <= end), first.base)
@@ -159,14 +159,14 @@ def _told(store: OpenedStore, own: LogReading, compared: Sequence[tuple[LogCopy,
             yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.end}"
         if begin < own_begin:
             yield (
-                f"{replica.name} begins at offset {begin}, before this log at {own_begin}: what lies between is older "
-                f"than the {hours} hours of fileReservedTime, or damaged"
+                f"{replica.name} begins at offset {begin}, this log at {own_begin}: the messages between are older "
+                f"than the {hours} hours of fileReservedTime, or damaged there"
             )
         if offset is not None:
             yield f"{replica.name} differs from this log in a sound record at {offset}"
 
 
-def _changed(made: MadeSegment, *, is_last: bool = False) -> Segment:
+def _changed(made: MadeSegment, *, is_last: bool) -> Segment:
     """Returns a segment as it was made. The last one is read only up to where its file ends, unless a copy goes on."""
     held = made.own.end - made.own.missing
     goes_on = any(end > held for _, end, _ in made.taken)
@@ -202,7 +202,7 @@ def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]
 def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogReading:
     plain = replace(options, keep_crc_failures=False)
     checked = replace(store, as_broker=False)
-    return read_log_alone(checked, plain, runner, counting_task(checked), on_damage="salvage")
+    return read_log(checked, plain, runner, counting_task(checked), on_damage="salvage", alone=True)
 
 
 def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner, directory: str) -> LogCopy:

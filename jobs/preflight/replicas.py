@@ -16,7 +16,6 @@ import numpy as np
 
 from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason
-from jobs.preflight.retention import HOUR_MS
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import MissingInput
 from storeformat.log import dledger
@@ -117,7 +116,7 @@ def _begins_earlier(store: StoppedStore, replica: Replica) -> Reason:
     first, hours = store.log.segments[0], store.conf.reserved_hours
     with files.RangeReader(first.path) as reader:
         stored = store_timestamp_at(reader, 0) if first.size > MAX_HEAD_SIZE and any(reader.read(0, 8)) else 0
-    unsafe = bool(stored) and store.now_ms - stored < hours * HOUR_MS and not store.log.of_group
+    unsafe = bool(stored) and store.now_ms - stored < store.conf.reserved_ms and not store.log.of_group
     kept = f"the {hours} hours of fileReservedTime"
     return Reason(
         "replica_begins_earlier",

@@ -61,7 +61,7 @@ def doomed(
     if len(segments) < 2:
         return None
     used = _used_percent(paths)
-    reserved = settings.reserved_hours * HOUR_MS
+    reserved = settings.reserved_ms
     least, most = _FORCED_PERCENT
     forcibly = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
     too_full = used > min(max(forcibly, least), most) or used > warning_percent(settings, rules)

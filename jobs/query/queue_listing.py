@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
 AT_ONCE = 64 << 20
-"""Bytes of records, and of bodies that grow, which are in memory together."""
+"""Bytes of uncompressed bodies that are in memory together."""
 _NEAR = 4 << 10
 """Bytes between two records that are rather read than skipped."""
 _OF_WAITING = (
@@ -130,11 +129,9 @@ class Listing:
         for units in self.offline.units(queue.topic, queue.queue_id or 0, self.committed.get(queue.queue_id or 0, 0)):
             inside = units.offsets < self.log_end
             self.beyond_end += int((~inside).sum())
-            offsets, sizes = units.offsets[inside], units.sizes[inside]
-            for part in _parts(sizes):
-                table = self._records(RecordPlaces(offsets[part], sizes[part]), rules)
-                if table.num_rows:
-                    yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
+            table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
+            if table.num_rows:
+                yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
 
     def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
@@ -205,13 +202,6 @@ class _Gathered(RecordBlock):
     @property
     def offsets(self) -> Int64s:
         return self.heads.physical_offset
-
-
-def _parts(sizes: Int64s) -> list[slice]:
-    """Returns slices of rows that take ``AT_ONCE`` bytes together, and one row more at most."""
-    ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64) // AT_ONCE
-    edges = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(sizes)]
-    return [slice(begin, end) for begin, end in pairwise(edges) if begin < end]
 
 
 def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:

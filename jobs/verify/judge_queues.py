@@ -272,8 +272,8 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
             Subject("consumequeue"),
             "lag_beyond_recovery",
             f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
-            "from 5.4 on it goes back commitLogRecoverMaxNum segments at most (10); queues that lie before them alone "
-            "begin at 0 again",
+            "from 5.4 on it goes back at most commitLogRecoverMaxNum segments (10); a queue whose messages all lie "
+            "before them begins at 0 again",
             advice="do not start the broker: rebuild, then publish --after-crash",
         )
 

@@ -63,6 +63,10 @@ class BrokerConf:
         """How long segments are kept (MessageStoreConfig#fileReservedTime)."""
         return self.number("fileReservedTime", 72)
 
+    @property
+    def reserved_ms(self) -> int:
+        return self.reserved_hours * 3_600_000
+
     def paths(self, name: str) -> list[str]:
         """Returns the paths that a setting names, each once: what is between commas, with its blanks."""
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))

@@ -234,7 +234,7 @@ def test_a_missing_head_is_taken_from_a_replica_where_retention_would_have_kept_
     else:
         assert (reading.begin, found.healed, found.absent) == (2 * SIZE, [], [])
         (note,) = found.notes
-        assert note.startswith(f"{slave} begins at offset 0, before this log at {2 * SIZE}: what lies between is older")
+        assert note.startswith(f"{slave} begins at offset 0, this log at {2 * SIZE}: the messages between are older")
 
 
 def test_of_a_missing_head_only_what_a_replica_has_without_damage_is_taken(log: LogBuilder, tmp_path: Path) -> None:
