@@ -4,10 +4,9 @@
 is not started.
 
 =====================  ==========================================================
-``preflight``          the job: options in, report out
+``preflight``          the job: options in, report out; what the answer rests on, and what it does not say
 ``stopped_store``      all that the rules look at
 ``answer``             all rules, in the order in which a start would meet them
-``looked_at``          what the answer rests on, and what it does not say
 ``reason``             reasons, and the answer that they add up to
 ---------------------  ----------------------------------------------------------
 ``store_paths``        where broker.conf says that the store is

@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.wrong_units,
     rocksdb_queues.database_not_read,
     rocksdb_queues.not_dispatched,
-    offsets.committed_beyond_queue,
+    offsets.committed_outside_queue,
     offsets.delay_offsets_beyond_queue,
     offsets.delay_offsets_behind,
     offsets.delay_levels_absent,
@@ -62,14 +62,13 @@ RULES: tuple[Rule, ...] = (
     configuration.queues_fewer_than_configured,
     queues_and_log.units_beyond_log,
     queues_and_log.torn_tail,
-    offsets.committed_before_queue,
 )
 
 
 _IN_DOUBT = frozenset({
     "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
     "segment_twice", "stray_file", "queue_files", "messages_not_served", "wrong_units", "store_type",
-    "database_not_read",
+    "database_not_read", "units_beyond_log",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(
     {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}
@@ -83,7 +82,7 @@ def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
     reasons += offsets.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
     if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):
         reasons = [reason for reason in reasons if reason.rule != "units_beyond_log"]  # the log is elsewhere
-    doubtful = [reason for reason in reasons if reason.rule in (*_IN_DOUBT, "units_beyond_log")]
+    doubtful = [reason for reason in reasons if reason.rule in _IN_DOUBT]
     if any(reason.unsafe for reason in doubtful):
         reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]
     elif doubtful:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobs.contract.commands import quoted
+from jobs.preflight.configuration import WITHOUT
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import FileState
@@ -25,11 +26,6 @@ _FILES = {
     "topics": "topics.json",
     "subscriptionGroups": "subscriptionGroup.json",
     "consumerOffsets": "consumerOffset.json",
-}
-_WITHOUT = {
-    "topics": "no client finds its topics",
-    "subscriptionGroups": "groups have to be created again",
-    "consumerOffsets": "every group starts over",
 }
 _SINGLE, _V2 = "metadata", "rdb"
 
@@ -61,7 +57,7 @@ def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:
                 unsafe=False,
             )
         else:
-            yield _lost(store, name, _WITHOUT[name])
+            yield _lost(store, name, WITHOUT[file])
 
 
 def _lost(store: StoppedStore, name: str, then: str) -> Reason:
@@ -85,9 +81,9 @@ def config_json_torn(store: StoppedStore) -> Iterator[Reason]:
     """
     if not store.queues_in_rocksdb or store.conf.text("configManagerVersion", "") == "v2":
         return
-    for name in _FILES.values():
-        if name in store.configs and store.configs[name].main.content is FileState.TORN:
-            path = store.configs[name].main.path
+    for name, file in store.configs.items():
+        if name in _FILES.values() and file.main.content is FileState.TORN:
+            path = file.main.path
             yield Reason(
                 "config_torn",
                 f"{path} is torn: the broker reads its data version beside that of the database, and does not start",

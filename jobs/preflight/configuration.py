@@ -9,10 +9,11 @@ from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 from storeformat.store.config.topic_config import MADE_BY_BROKER
+from storeformat.store.queue_places import SEPARATE
 from storeformat.store.recovery import recovered_from
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
-_WITHOUT = {
+WITHOUT = {
     _TOPICS: "no client finds its topics, their messages are not served",
     **dict.fromkeys(
         (CONSUMER_OFFSETS, LMQ_OFFSETS),
@@ -24,7 +25,8 @@ _WITHOUT = {
     "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
     "timermetrics": "counts of waiting timer messages begin at 0",
 }
-_HARMLESS = frozenset({"consumerFilter.json", "timermetrics"})
+_HARMLESS = frozenset({"consumerFilter.json", "timermetrics", _DELAYS})
+"""Files without which a start loses and repeats nothing; for those of delays see ``delay_offsets_behind``."""
 
 
 def _always_there(store: StoppedStore) -> tuple[str, ...]:
@@ -44,22 +46,18 @@ def config_files(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ConfigManager#load and #loadBak (4.9.8 to 5.5.0) and BrokerController#initialize, which ends where one of
     them returns false.
     """
-    in_databases = _always_there(store) if store.config_in_databases else ()
-    lost = [name for name in _always_there(store) if store.configs[name].is_absent and name not in in_databases]
-    if config_is_absent(store):
-        if store.log.segments:
-            yield Reason(
-                "config_absent",
-                f"{store.place('config')} holds no topics, groups and offsets: the broker starts with none, so "
-                "that no client finds its topics, and every group starts over",
-                found="none of " + ", ".join(lost),
-                cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
-            )
-        lost = []
+    always, is_absent = _always_there(store), config_is_absent(store)
+    if is_absent and store.log.segments:
+        yield Reason(
+            "config_absent",
+            f"{store.place('config')} holds no topics, groups and offsets: the broker starts with none, so "
+            "that no client finds its topics, and every group starts over",
+            found="none of " + ", ".join(always),
+            cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
+        )
     for name, config in store.configs.items():
-        if name in lost:
-            yield _nothing(store, config, "absent, and so is its .bak")
-        elif not config.is_absent and name not in in_databases:
+        may_be_absent = is_absent or name not in always
+        if not (config.is_absent and may_be_absent) and not (store.config_in_databases and name in always):
             yield from _judged(store, config)
 
 
@@ -71,7 +69,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             f"{config.name} is {main.content.value} and its .bak torn: the broker does not start",
             found=f"{main.content.value}, .bak torn ({backup.why})",
             expected="JSON",
-            cure=f"put a sound copy in place, or move {quoted(backup.path)} away: then {_WITHOUT[config.name]}",
+            cure=f"put a sound copy in place, or move {quoted(backup.path)} away: then {WITHOUT[config.name]}",
         )
     elif config.taken is backup:
         age = max(main.modified_ms - backup.modified_ms, 0) if main.modified_ms else 0
@@ -84,11 +82,11 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             cure=f"nothing, if {quoted(backup.path)} is as new as what was lost",
             unsafe=False,
         )
-    elif config.name == _TOPICS and config.taken is not None and not config.value:
-        yield _nothing(store, config, "without a topic, and a broker has some from its first start on")
     elif config.taken is None:
         why = f" ({main.why})" if main.why else ""
         yield _nothing(store, config, f"{main.content.value}{why}, and its .bak {backup.content.value}")
+    elif config.name == _TOPICS and not config.value:
+        yield _nothing(store, config, "without a topic, and a broker has some from its first start on")
 
 
 def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
@@ -99,17 +97,12 @@ def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
         cure += "; rebuild --only consumer-offsets makes one of what is left"
     return Reason(
         "config_lost",
-        f"{config.name} is {found}: the broker starts without it; {_WITHOUT[config.name]}",
+        f"{config.name} is {found}: the broker starts without it; {WITHOUT[config.name]}",
         found=found,
         expected="JSON",
         cure=cure,
-        unsafe=_is_missed(store, config.name),
+        unsafe=config.name not in _HARMLESS and bool(store.log.segments),
     )
-
-
-def _is_missed(store: StoppedStore, name: str) -> bool:
-    """Whether a start without a file loses or repeats something."""
-    return name not in (_DELAYS, *_HARMLESS) and bool(store.log.segments)  # for delays see ``delay_offsets_behind``
 
 
 def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
@@ -218,14 +211,15 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
     if store.queues_in_rocksdb:
         if store.log.segments and not has_database:
             yield _no_database(store)
-        apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
-        if databases.queues_apart if not apart else databases.queues:
+        apart = store.conf.flag(SEPARATE, default=False)
+        if databases.queues if apart else databases.queues_apart:
+            setting = f"{SEPARATE}={str(not apart).lower()}"
             yield Reason(
                 "store_type",
                 "queues are in the database at the other path: with these settings the broker does not start",
-                found="consumequeue_rocksdb/" if not apart else "consumequeue/CURRENT",
-                expected=f"useSeparateStorePathForRocksdbCQ={str(not apart).lower()}",
-                cure=f"set useSeparateStorePathForRocksdbCQ={str(not apart).lower()} in broker.conf",
+                found="consumequeue/CURRENT" if apart else "consumequeue_rocksdb/",
+                expected=setting,
+                cure=f"set {setting} in broker.conf",
             )
         elif has_database:
             yield Reason(

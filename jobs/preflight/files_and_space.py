@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from jobs.contract.commands import command
-from jobs.preflight.reason import Reason
+from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.index.index_file import is_index_file_name
@@ -155,7 +155,7 @@ def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
     DefaultMappedFile#init), StoreCheckpoint and ConfigManager#persist, which all open for reading and writing (4.9.8 to
     5.5.0).
     """
-    owner = store.owner
+    owner = local_status.status_of(store.log.directories[0])
     if owner is None or owner.owner == 0:
         return
     shut = [file for file in _opened_files(store) if not file.may_write(owner.owner, owner.group)]
@@ -163,8 +163,7 @@ def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
         yield Reason(
             "files_not_writable",
             f"the user {owner.owner}, who owns the log, may not write {len(shut)} files or directories: "
-            + ", ".join(file.path for file in shut[:3])
-            + (" ..." if len(shut) > 3 else "")
+            + first_of([file.path for file in shut])
             + "; the broker does not start, or fails at its first write",
             found=[file.path for file in shut[:100]],
             expected=f"owner {owner.owner}:{owner.group}",

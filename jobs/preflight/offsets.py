@@ -56,7 +56,18 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
         return
     copies = {"its .bak": config.backup.value or {}, **(replicas or {})}
     if config.value:
-        yield from _fewer_groups(store, copies)
+        own = set(known_groups((), (), config.value))
+        for name, offsets in copies.items():
+            if lacking := sorted(set(known_groups((), (), offsets)) - own):
+                yield Reason(
+                    "no_offsets",
+                    f"{name} has offsets of {len(lacking)} groups that {config.name} lacks ({first_of(lacking)}): if "
+                    "they were not deleted, they start over",
+                    found=lacking,
+                    cure="rebuild --only consumer-offsets takes theirs from all copies, --replica ROOT also from a "
+                    "slave's",
+                    unsafe=False,
+                )
         return
     document = fastjson.parse(config.taken.text)
     pulled = document.get("pullOffsetTable") if isinstance(document, dict) else None
@@ -78,77 +89,43 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
         )
 
 
-def _fewer_groups(store: StoppedStore, copies: Mapping[str, Offsets]) -> Iterator[Reason]:
-    own = set(known_groups((), (), store.offsets_file.value))
-    for name, offsets in copies.items():
-        lacking = sorted(set(known_groups((), (), offsets)) - own)
-        if lacking:
-            yield Reason(
-                "no_offsets",
-                f"{name} has offsets of {len(lacking)} groups that {store.offsets_file.name} lacks "
-                f"({first_of(lacking)}): if they were not deleted, they start over",
-                found=lacking,
-                cure="rebuild --only consumer-offsets takes theirs from all copies, --replica ROOT also from a slave's",
-                unsafe=False,
-            )
-
-
-def committed_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
+def committed_outside_queue(store: StoppedStore) -> Iterator[Reason]:
     """Yields groups that committed an offset beyond the end of a queue: they skip new messages until the queue reaches
-    it.
+    it; and those that committed one before its first message: they go on there, the messages between are gone.
 
-    Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, and PullMessageProcessor with
-    OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8).
+    Mirrors ConsumerOffsetManager#queryOffset, which hands out what was committed, PullMessageProcessor with
+    OFFSET_OVERFLOW_BADLY (5.1.4 to 5.5.0; the same in 4.9.8), and DefaultMessageStore#getMessage with OFFSET_TOO_SMALL
+    (4.9.8 to 5.5.0).
     """
-    topics, slave = store.configs["topics.json"].value, store.is_slave
-    for topic, group, queue_id, committed in _committed(store):
-        end = end_after_start(store, (topic, queue_id))
-        if committed <= end:
-            continue
-        deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
-        yield Reason(
-            "committed_beyond_queue",
-            f"group {group} has committed {committed} in queue {queue_id} of {topic}, which ends at {end}: it would "
-            f"skip the next {committed - end} messages"
-            + (", but the topic is not configured" if deleted else "")
-            + (", but a slave has its master's offsets, and reads on" if slave else ""),
-            found=committed,
-            expected=f"at most {end}",
-            cure=f"in {quoted(store.offsets_file.main.path)}, "
-            f"{json.dumps(f'{topic}@{group}', ensure_ascii=False)}, "
-            f"set {queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
-            unsafe=not (deleted or slave),
-        )
-
-
-def committed_before_queue(store: StoppedStore) -> Iterator[Reason]:
-    """Yields groups that committed an offset before the first message of a queue: the messages between are gone.
-
-    Mirrors DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0): the group goes on at the first one.
-    """
-    log_begin = store.log.begin
-    for topic, group, queue_id, committed in _committed(store):
-        queue = store.queues.get((topic, queue_id))
-        if queue is None or committed >= queue.end:
-            continue
-        begin = max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
-        if committed < begin:
-            yield Reason(
-                "committed_before_queue",
-                f"group {group} has committed {committed} in queue {queue_id} of {topic}, which begins at {begin}: the "
-                f"{begin - committed} messages between are no longer in the log",
-                found=committed,
-                expected=f"at least {begin}",
-                unsafe=False,
-            )
-
-
-def _committed(store: StoppedStore) -> Iterator[tuple[str, str, int, int]]:
-    """Yields topic, group, queue id and offset of all that was committed to a file."""
+    topics, slave, log_begin = store.configs["topics.json"].value, store.is_slave, store.log.begin
     found = {} if store.config_in_databases else store.offsets_file.value or {}
-    for (topic, group), offsets in sorted(found.items()):
-        for queue_id, committed in sorted(offsets.items()):
-            yield topic, group, queue_id, committed
+    for topic, group, queue_id, committed in sorted((*key, *one) for key, own in found.items() for one in own.items()):
+        place = f"group {group} has committed {committed} in queue {queue_id} of {topic}, which"
+        queue, end = store.queues.get((topic, queue_id)), end_after_start(store, (topic, queue_id))
+        if committed > end:
+            deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
+            yield Reason(
+                "committed_beyond_queue",
+                f"{place} ends at {end}: it would skip the next {committed - end} messages"
+                + (", but the topic is not configured" if deleted else "")
+                + (", but a slave has its master's offsets, and reads on" if slave else ""),
+                found=committed,
+                expected=f"at most {end}",
+                cure=f"in {quoted(store.offsets_file.main.path)}, "
+                f"{json.dumps(f'{topic}@{group}', ensure_ascii=False)}, "
+                f"set {queue_id}:{committed} to {queue_id}:{end} while the broker is stopped",
+                unsafe=not (deleted or slave),
+            )
+        elif queue is not None and committed < queue.end:
+            begin = max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
+            if committed < begin:
+                yield Reason(
+                    "committed_before_queue",
+                    f"{place} begins at {begin}: the {begin - committed} messages between are no longer in the log",
+                    found=committed,
+                    expected=f"at least {begin}",
+                    unsafe=False,
+                )
 
 
 def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
@@ -163,27 +140,23 @@ def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:
     corrected = store.rules.corrects_delay_offsets
     for level, offset in sorted((store.configs["delayOffset.json"].value or {}).items()):
         end = end_after_start(store, (SCHEDULE_TOPIC, level - 1))
-        first = min(_first_not_due(store, level), end)
-        if first < min(offset, end):
-            yield Reason(
-                "delay_offset_ahead",
-                f"delay level {level} stands at {offset}, and {min(offset, end) - first} messages before it were not "
-                "due when the log ended: they are never delivered",
-                found=offset,
-                expected=f"at most {first}",
-                cure=f"in {quoted(store.place('config', 'delayOffset.json'))}, set {level}:{offset} to {level}:{first}",
-                unsafe=not store.is_slave,
-            )
-        elif offset > end:
-            then = "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
-            yield Reason(
-                "delay_offset_beyond_queue",
-                f"delay level {level} stands at {offset}, its queue ends at {end}: {then}",
-                found=offset,
-                expected=f"at most {end}",
-                cure=f"in {quoted(store.place('config', 'delayOffset.json'))}, set {level}:{offset} to {level}:{end}",
-                unsafe=not corrected,
-            )
+        right = min(_first_not_due(store, level), end)
+        if offset <= right:
+            continue
+        if is_ahead := right < end:
+            then = f"and {min(offset, end) - right} messages before it were not due when the log ended: they are never "
+            then += "delivered"
+        else:
+            then = f"its queue ends at {end}: "
+            then += "the broker sets it back" if corrected else f"the level would skip the next {offset - end} messages"
+        yield Reason(
+            "delay_offset_ahead" if is_ahead else "delay_offset_beyond_queue",
+            f"delay level {level} stands at {offset}, {then}",
+            found=offset,
+            expected=f"at most {right}",
+            cure=f"in {quoted(store.place('config', 'delayOffset.json'))}, set {level}:{offset} to {level}:{right}",
+            unsafe=not (store.is_slave if is_ahead else corrected),
+        )
 
 
 def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
@@ -238,12 +211,11 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
         )
         return
     served = store.configs["delayOffset.json"].value or {}
-    waiting = {
-        level: end_after_start(store, (SCHEDULE_TOPIC, level - 1)) - max(served.get(level, 0), queue.begin)
-        for level, queue in _delay_queues(store)
-        if level > levels
-    }
-    waiting = {level: count for level, count in waiting.items() if count > 0}
+    waiting: dict[int, int] = {}
+    for level, queue in _delay_queues(store):
+        count = end_after_start(store, (SCHEDULE_TOPIC, level - 1)) - max(served.get(level, 0), queue.begin)
+        if level > levels and count > 0:
+            waiting[level] = count
     if waiting:
         most = max(waiting)
         yield Reason(

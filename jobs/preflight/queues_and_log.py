@@ -13,7 +13,7 @@ from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
-from jobs.preflight.store_paths import log_of_group, misses_own_log
+from jobs.preflight.store_paths import log_elsewhere, log_of_group
 from storeformat.arrays import Bools, Int64s
 from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import file_size_of
@@ -30,28 +30,21 @@ def log_missing(store: StoppedStore) -> Iterator[Reason]:
 
     Mirrors CommitLog#recoverNormally and #recoverAbnormally, "The commitlog files are deleted" (4.9.8 to 5.5.0).
     """
-    if store.log.files or misses_own_log(store) or any(log_of_group(store)):
-        return
-    count = sum(queue.end_offset >= 0 for queue in store.queues.values())
-    topics = configured_topics(store)
+    if store.log.files or any(reason.unsafe for rule in (log_elsewhere, log_of_group) for reason in rule(store)):
+        return  # settings that lead away from segments are the reason why none are seen
+    count, unsafe = sum(queue.end_offset >= 0 for queue in store.queues.values()), True
     if count:
-        yield Reason(
-            "log_missing",
-            f"the log has no segment and {count} queues have messages: the broker deletes the queues and begins at 0",
-            found=0,
-            expected="segments in " + ", ".join(store.log.directories),
-            cure="put the segments back, or storePathCommitLog right",
-        )
-    elif topics:
-        yield Reason(
-            "log_missing",
-            f"the log has no segment, and {len(topics)} topics are configured ({first_of(topics)}): the broker begins "
-            "without a message; a slave that never met its master looks like that",
-            found=0,
-            expected="segments in " + ", ".join(store.log.directories),
-            cure="nothing, if no message was ever stored; else start another copy, or put the segments back",
-            unsafe=any(number > 0 for own in (store.offsets_file.value or {}).values() for number in own.values()),
-        )
+        what = f"{count} queues have messages: the broker deletes the queues and begins at 0"
+        cure = "put the segments back, or storePathCommitLog right"
+    elif topics := configured_topics(store):
+        what = f"{len(topics)} topics are configured ({first_of(topics)}): the broker begins without a message; "
+        what += "a slave that never met its master looks like that"
+        cure = "nothing, if no message was ever stored; else start another copy, or put the segments back"
+        unsafe = any(number > 0 for own in (store.offsets_file.value or {}).values() for number in own.values())
+    else:
+        return
+    expected = "segments in " + ", ".join(store.log.directories)
+    yield Reason("log_missing", f"the log has no segment, and {what}", 0, expected, cure, unsafe)
 
 
 def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
@@ -64,13 +57,26 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
     tail = store.tail
     if store.queues_in_rocksdb or not len(tail.offsets):
         return
+    beyond, again = _beyond_queues(store), store.redispatch
+    if store.log.of_group and (count := int(beyond.sum())):
+        yield Reason(
+            "messages_not_served",
+            f"{count:,} messages at the end of this member's log are in no queue; those that its group has not agreed "
+            "on are replaced or dispatched when it meets the others, which is not judged here",
+            found=count,
+            cure="verify compares the queues with what the group has committed",
+            unsafe=False,
+        )
     if store.log.of_group:
-        yield from _not_in_queues_of_group(store)
         return
-    not_served = _beyond_queues(store) & ~store.redispatch.covers(tail.offsets)
+    not_served = beyond & ~again.covers(tail.offsets)
     certain, doubtful = _by_certainty(store, not_served)
-    everything = store.furthest_unit < tail.begin and not store.redispatch.covers(store.log.begin)
+    everything = store.furthest_unit < tail.begin and not again.covers(store.log.begin)
     at_least = "at least " if everything and tail.begin > store.log.begin else ""
+    if again.begin >= tail.end:
+        done = "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
+    else:
+        done = f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped > 0 else "")
     for rows, unsafe in ((certain, True), (doubtful, False)):
         if not rows.size:
             continue
@@ -80,8 +86,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
         yield Reason(
             "messages_not_served",
             f"{at_least if unsafe else ''}{rows.size:,} messages from offset {first} on are in no queue ({shown}), and "
-            f"{start} does not put them there ({_what_is_done(store)})"
-            + ("" if unsafe else "; their topics may have been deleted"),
+            f"{start} does not put them there ({done})" + ("" if unsafe else "; their topics may have been deleted"),
             found=int(rows.size),
             expected=0,
             cure=_VERIFY,
@@ -107,27 +112,6 @@ def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
             expected=f"{len(tail.keys)} or more",
             unsafe=False,
         )
-
-
-def _not_in_queues_of_group(store: StoppedStore) -> Iterator[Reason]:
-    """Yields that a member's queues do not reach the end of its log: what counts of it is for the group to say."""
-    count = int(_beyond_queues(store).sum())
-    if count:
-        yield Reason(
-            "messages_not_served",
-            f"{count:,} messages at the end of this member's log are in no queue; those that its group has not agreed "
-            "on are replaced or dispatched when it meets the others, which is not judged here",
-            found=count,
-            cure="verify compares the queues with what the group has committed",
-            unsafe=False,
-        )
-
-
-def _what_is_done(store: StoppedStore) -> str:
-    again = store.redispatch
-    if again.begin >= store.tail.end:
-        return "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
-    return f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped > 0 else "")
 
 
 def _beyond_queues(store: StoppedStore) -> Bools:
@@ -306,74 +290,65 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
     last file without a unit counts as one message (4.9.8 to 5.5.0), or ends the start (5.0.0 to 5.4.0).
     """
-    read = {
-        key: queue for key, queue in store.queues.items() if not queue.batch or store.rules.reads_batches_and_timers
-    }
-    size_of: dict[bool, int] = {}
-    for batch in (False, True):
-        queues = [queue for queue in read.values() if queue.batch == batch]
+    reads_batches = store.rules.reads_batches_and_timers
+    for batch in (False, True) if reads_batches else (False,):
+        queues = [queue for _, queue in sorted(store.queues.items()) if queue.batch == batch]
         files = [file for queue in queues for file in queue.files]
         setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
-        size_of[batch] = size
-        wrong = [file for queue in queues for file in _of_wrong_length(queue, size)]
+        last = {queue.files[-1] for queue in queues if queue.files}
+        wrong = [file for file in files if file.size != size and (file.size or file not in last)]
         yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
+        unread = set(wrong)
+        for queue in queues:
+            if queue.files and not queue.files[-1].size:
+                yield empty_last_file(store, "queue_files", queue.files[-1], size)
+            for file in queue.stray:
+                yield Reason(
+                    "queue_files",
+                    f"{file.path} is not a queue file",
+                    found=file.name,
+                    expected="20 digits",
+                    cure=_made_again(store, file),
+                )
+            name = f"queue {queue.queue_id} of {queue.topic}"
+            if not unread.isdisjoint(queue.files):
+                continue
+            if queue.lost_units:
+                yield Reason(
+                    "queue_files",
+                    f"{name} has an unfinished file before its last one: the broker deletes the files after it, "
+                    f"{queue.lost_units:,} messages are not served",
+                    found=queue.lost_units,
+                    expected=0,
+                    cure=_VERIFY,
+                )
+            elif queue.empty_last:
+                yield Reason(
+                    "queue_files",
+                    f"{name} has a last file without a message: the broker does not start, or the next message "
+                    "gets a queue offset that is one too high",
+                    found=queue.files[-1].path,
+                    cure=command("rm", "--", queue.files[-1].path),
+                )
+            elif queue.ends_in_pre_blank:
+                yield Reason(
+                    "queue_files",
+                    f"{name} holds only fillers: it takes no new message, and up to 4.9.8 no queue does",
+                    found=queue.end,
+                    cure=_VERIFY,
+                )
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
-    if batches and not store.rules.reads_batches_and_timers:
+    if batches and not reads_batches:
         yield Reason(
             "queue_files",
             f"{len(batches)} topics have queues of batches, which no broker before 5.0.0 reads: {first_of(batches)}",
             found=batches,
             cure="start a broker of 5.0.0 or later",
         )
-    for (topic, queue_id), queue in sorted(read.items()):
-        name = f"queue {queue_id} of {topic}"
-        size = size_of[queue.batch]
-        if queue.files and not queue.files[-1].size:
-            yield empty_last_file(store, "queue_files", queue.files[-1], size)
-        for file in queue.stray:
-            yield Reason(
-                "queue_files",
-                f"{file.path} is not a queue file",
-                found=file.name,
-                expected="20 digits",
-                cure=_made_again(store, file),
-            )
-        if _of_wrong_length(queue, size):
-            continue
-        if queue.lost_units:
-            yield Reason(
-                "queue_files",
-                f"{name} has an unfinished file before its last one: the broker deletes the files after it, "
-                f"{queue.lost_units:,} messages are not served",
-                found=queue.lost_units,
-                expected=0,
-                cure=_VERIFY,
-            )
-        elif queue.empty_last:
-            yield Reason(
-                "queue_files",
-                f"{name} has a last file without a message: the broker does not start, or the next message "
-                "gets a queue offset that is one too high",
-                found=queue.files[-1].path,
-                cure=command("rm", "--", queue.files[-1].path),
-            )
-        elif queue.ends_in_pre_blank:
-            yield Reason(
-                "queue_files",
-                f"{name} holds only fillers: it takes no new message, and up to 4.9.8 no queue does",
-                found=queue.end,
-                cure=_VERIFY,
-            )
 
 
 def _made_again(store: StoppedStore, file: FileStatus) -> str:
     return store.set_aside(file.path) + "; rebuild makes the queue again"
-
-
-def _of_wrong_length(queue: QueueEnd, size: int) -> list[FileStatus]:
-    """Returns the files of a queue that have not the right length, but for an empty last one."""
-    last = len(queue.files) - 1
-    return [file for place, file in enumerate(queue.files) if file.size != size and (file.size or place != last)]
 
 
 def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> tuple[str, int]:

@@ -146,21 +146,20 @@ def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last
     begin = max(own[0].base, other[0].base) if own and other else end
     if begin >= end:
         return None
-    bases = sorted({begin, *(segment.base for segment in own if begin < segment.base < end)})
-    if _is_alike(own, other, max(last, begin), end):
+    if _differs(own, other, max(last, begin), end) is None:
         return None
-    alike = [_is_alike(own, other, base, min(base + _HEAD, end)) for base in bases]
-    first = alike.index(False) if False in alike else len(bases)
-    for at in range(bases[max(first - 1, 0)], end, _BLOCK):
-        stop = min(at + _BLOCK, end)
-        mine, theirs = (np.frombuffer(_bytes(log, at, stop), np.uint8) for log in (own, other))
-        if (mine != theirs).any():
-            return at + int(np.argmax(mine != theirs))
-    return None
+    for base in [begin, *(segment.base for segment in own if begin < segment.base < end)]:
+        if _differs(own, other, base, min(base + _HEAD, end)) is not None:
+            break
+        begin = base
+    parts = (_differs(own, other, at, min(at + _BLOCK, end)) for at in range(begin, end, _BLOCK))
+    return next((at for at in parts if at is not None), None)
 
 
-def _is_alike(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, end: int) -> bool:
-    return _bytes(own, begin, end) == _bytes(other, begin, end)
+def _differs(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, end: int) -> int | None:
+    """Returns the first offset in [begin, end) at which two logs hold other bytes."""
+    mine, theirs = (np.frombuffer(_bytes(log, begin, end), np.uint8) for log in (own, other))
+    return begin + int(np.argmax(mine != theirs)) if (mine != theirs).any() else None
 
 
 def _bytes(segments: tuple[Segment, ...], begin: int, end: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,6 @@ from storeformat.store.broker_rules import BrokerRules
 from storeformat.store.layout import CONSUME_QUEUE
 
 HOUR_MS = 3_600_000
-_FORCED_PERCENT, _WARNING_PERCENT = (30, 85), (35, 90)
-_WRITABLE_PERCENT = (10, 95)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,8 @@ def doomed(
     Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
     MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
     ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller
-    than ``diskMaxUsedSpaceRatio``. With ``cleanFileForciblyEnable`` whatever its age where a disk is fuller than
+    than ``diskMaxUsedSpaceRatio`` (10 to 95 %). With ``cleanFileForciblyEnable`` whatever its age where a disk is
+    fuller than
 
     ==============  ===================================================================================
     4.9.8           85 %, once it is time to delete
@@ -62,13 +62,11 @@ def doomed(
         return None
     used = _used_percent(paths)
     reserved = settings.reserved_ms
-    least, most = _FORCED_PERCENT
-    forcibly = settings.number("diskSpaceCleanForciblyRatio", most) if rules.deletes_at_once else most
-    too_full = used > min(max(forcibly, least), most) or used > warning_percent(settings, rules)
+    forcibly = min(max(settings.number("diskSpaceCleanForciblyRatio", 85), 30), 85) if rules.deletes_at_once else 85
+    too_full = used > forcibly or used > warning_percent(settings, rules)
     forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
-    low, high = _WRITABLE_PERCENT
     hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
-    at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), low), high)
+    at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), 10), 95)
     at_once = at_once or (too_full and rules.deletes_at_once)
     due_ms = now_ms + (0 if at_once else hours * HOUR_MS)
     count = 0
@@ -83,9 +81,7 @@ def doomed(
 
 def warning_percent(settings: BrokerConf, rules: BrokerRules) -> int:
     """Returns the percent in use from which on a broker takes no message, and from 5.0.0 on deletes at once."""
-    least, most = _WARNING_PERCENT
-    ratio = settings.number("diskSpaceWarningLevelRatio", most) if rules.deletes_at_once else most
-    return min(max(ratio, least), most)
+    return min(max(settings.number("diskSpaceWarningLevelRatio", 90), 35), 90) if rules.deletes_at_once else 90
 
 
 def _used_percent(paths: Sequence[str]) -> int:
@@ -130,16 +126,14 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
     part = doomed(store.log.files, paths, store.conf, store.rules, store.now_ms)
     if part is None:
         return
-    unread = _unread(store, part.begin)
-    unread_note = ""
-    if unread:
-        (group, topic), most = max(unread.items(), key=lambda item: item[1])
+    unread, note = _unread(store, part.begin), ""
+    for (group, topic), most in unread.most_common(1):
         count = sum(unread.values())
-        unread_note = f"; {count:,} messages of them some group has not read, most of all {group} in {topic} ({most:,})"
+        note = f"; {count:,} messages of them some group has not read, most of all {group} in {topic} ({most:,})"
     yield Reason(
         "messages_deleted",
         f"{part.count} of {len(store.log.files)} segments, up to offset {part.begin}, are deleted {part.when}: "
-        f"{part.why}{unread_note}",
+        f"{part.why}{note}",
         found=part.begin,
         expected=store.log.begin,
         cure="free some space before the start"
@@ -150,25 +144,20 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
     )
 
 
-def _unread(store: StoppedStore, begin: int) -> dict[tuple[str, str], int]:
+def _unread(store: StoppedStore, begin: int) -> Counter[tuple[str, str]]:
     """Returns the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
     no offset, but has one in another queue of the topic, it has read none.
     """
-    unread: dict[tuple[str, str], int] = {}
-    queues: dict[str, set[int]] = {}
-    for topic, queue_id in (*store.queues, *store.tail.keys):
-        queues.setdefault(topic, set()).add(queue_id)
-    deleted: dict[tuple[str, int], tuple[int, int]] = {}
-    for (topic, group), offsets in (store.offsets_file.value or {}).items():
-        for queue_id in queues.get(topic, ()) if offsets else ():
-            key = (topic, queue_id)
-            if key not in deleted:
-                deleted[key] = _deleted(store, key, begin)
-            first, kept = deleted[key]
-            lost = kept - max(offsets.get(queue_id, 0), first)
-            if lost > 0:
-                unread[group, topic] = unread.get((group, topic), 0) + lost
-    return unread
+    committed = {key: offsets for key, offsets in (store.offsets_file.value or {}).items() if offsets}
+    deleted: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic, _ in committed}
+    for topic, queue_id in {*store.queues, *store.tail.keys}:
+        if topic in deleted:
+            deleted[topic][queue_id] = _deleted(store, (topic, queue_id), begin)
+    unread: Counter[tuple[str, str]] = Counter()
+    for (topic, group), offsets in committed.items():
+        for queue_id, (first, kept) in deleted[topic].items():
+            unread[group, topic] += max(kept - max(offsets.get(queue_id, 0), first), 0)
+    return +unread
 
 
 def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:

@@ -53,21 +53,12 @@ def not_dispatched(store: StoppedStore) -> Iterator[Reason]:
     dispatched, segments = store.rocksdb.dispatched, store.log.segments
     if dispatched is None or not segments:
         return
-    first = recovered_from(segments, store.rules, store.conf)
+    first, expected = recovered_from(segments, store.rules, store.conf), store.tail.end
     if max(dispatched, segments[0].base) < first:
-        yield Reason(
-            "messages_not_served",
-            f"the queues in RocksDB end at offset {dispatched}, and the start goes back to {first} only: the messages "
-            "between are in no queue",
-            found=dispatched,
-            expected=f"at least {first}",
-            cure=_REBUILD,
-        )
+        what, expected = f"the start goes back to {first} only: the messages between are in no queue", first
     elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.offsets).any():
-        yield Reason(
-            "messages_not_served",
-            f"the start dispatches what lies after offset {dispatched}, but not the record there",
-            found=dispatched,
-            expected=store.tail.end,
-            cure=_REBUILD,
-        )
+        what = "the start dispatches what lies after it, but not the record there"
+    else:
+        return
+    what = f"the queues in RocksDB end at offset {dispatched}, and {what}"
+    yield Reason("messages_not_served", what, dispatched, f"at least {expected}", _REBUILD)

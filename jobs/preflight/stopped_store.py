@@ -13,29 +13,19 @@ from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, local_status, locations, rocksdb
-from storeformat.storage.local_status import FileStatus
-from storeformat.store import checkpoint
 from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.checkpoint import StoreCheckpoint
-from storeformat.store.config.config_files import (
-    CONFIG,
-    CONSUMER_OFFSETS,
-    LMQ_OFFSETS,
-    ConfigFile,
-)
+from storeformat.store.checkpoint import PAGE_SIZE, parse_checkpoint
+from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
-from storeformat.store.layout import (
-    ABORT,
-    CHECKPOINT,
-    CONSUME_QUEUE,
-    ROCKSDB_QUEUES,
-)
+from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
 from storeformat.store.queue_ends import QueueEnd, queue_ends
-from storeformat.store.queue_places import holds_pairs
+from storeformat.store.queue_places import SEPARATE, holds_pairs
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.store import Store, find_store
+
+_LARGEST_CHECKPOINT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -87,11 +77,6 @@ class StoppedStore(Store):
     def furthest_unit(self) -> int:
         return furthest_unit(self.queues.values())
 
-    @property
-    def owner(self) -> FileStatus | None:
-        """The directory of the log: its owner is the broker's user."""
-        return local_status.status_of(self.log.directories[0])
-
     def set_aside(self, *paths: str) -> str:
         """Returns the command that moves some of its files out of the store, into the directory above it."""
         return commands.set_aside(f"{self.root}/..", paths)
@@ -115,7 +100,9 @@ def read_stopped_store(
     queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(store.root)}
     furthest = furthest_unit(queues.values())
     after_crash = files.exists(store.place(ABORT))
-    again = redispatch(log.segments, _checkpoint(store), rules, conf, furthest, after_crash=after_crash)
+    path = store.place(CHECKPOINT)
+    page = parse_checkpoint(files.read_bytes(path, _LARGEST_CHECKPOINT) if files.size_of(path) else bytes(PAGE_SIZE))
+    again = redispatch(log.segments, page, rules, conf, furthest, after_crash=after_crash)
     segments, met_from = log.segments, looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
     if log.of_group:
         met_from, again = 0, Redispatch()
@@ -149,7 +136,7 @@ def _rocksdb(store: Store) -> RocksDb:
         tuple(name for name in _DATABASES if holds_pairs(store.place(CONFIG, name))),
         tuple(name for name in _DATABASES if files.exists(store.place(CONFIG, name, rocksdb.CURRENT))),
     )
-    apart = store.conf.flag("useSeparateStorePathForRocksdbCQ", default=False)
+    apart = store.conf.flag(SEPARATE, default=False)
     if not store.queues_in_rocksdb or not (found.queues_apart if apart else found.queues):
         return found
     try:
@@ -159,13 +146,3 @@ def _rocksdb(store: Store) -> RocksDb:
         return replace(found, unread=f"{error}; {error.advice}")
     except (NotAStore, MissingInput) as error:
         return replace(found, unread=str(error), broken=True)
-
-
-def _checkpoint(store: Store) -> StoreCheckpoint:
-    path = store.place(CHECKPOINT)
-    size = files.size_of(path)
-    if not size:
-        return StoreCheckpoint()
-    if size > 1 << 20:
-        raise NotAStore("this is not a checkpoint", path=path, found=size, expected=f"{checkpoint.PAGE_SIZE} bytes")
-    return checkpoint.parse_checkpoint(files.read_bytes(path))

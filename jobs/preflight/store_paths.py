@@ -60,22 +60,16 @@ def other_store(store: StoppedStore) -> Iterator[Reason]:
     Mirrors MessageStoreConfig#getStorePathRootDir (4.5.1 to 5.5.0).
     """
     named = store.conf.text(_ROOT, "")
-    if named and not named.startswith("/"):
-        yield Reason(
-            "store_path",
-            f"{_ROOT} names '{named}', a path relative to where the broker is started; {store.root} was judged",
-            found=named,
-            expected=store.root,
-            cure=f"set {_ROOT}={as_written(store.root)} in broker.conf",
-        )
+    is_relative = not named.startswith("/")
+    if not named or (not is_relative and outputs.resolved(named) == outputs.resolved(store.root)):
         return
-    if not named or outputs.resolved(named) == outputs.resolved(store.root):
-        return
-    there = local_status.status_of(named) is not None
+    if is_relative:
+        what = "a path relative to where it is started"
+    else:
+        what = "which does not exist" if local_status.status_of(named) is None else "which is another store"
     yield Reason(
         "store_path",
-        f"the broker looks at {_ROOT}={named}, which {'is another store' if there else 'does not exist'}; "
-        f"{store.root} was judged",
+        f"the broker looks at {_ROOT}={named}, {what}; {store.root} was judged",
         found=named,
         expected=store.root,
         cure=f"set {_ROOT}={as_written(store.root)} in broker.conf and the paths of its log with it; for a copy of the "
@@ -100,25 +94,21 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
             if not absent and _holds_segments(path):
                 continue
             partly = not absent and (len(paths) > 1 or setting == _READ_ONLY) and bool(store.log.files)
-            if not absent and not partly and not _own_log_apart(store, path):
+            own, mount = _own_log_apart(store, path), command("mount", "--", path)
+            if not absent and not partly and not own:
                 continue  # a log without a segment: see ``log_missing``
-            own = _own_log_apart(store, path)
-            yield Reason(
-                "store_path",
-                f"{setting} names '{path}', a path relative to where the broker is started: started elsewhere, it "
-                "finds nothing there"
-                if relative
-                else f"{setting} names {path}, which {'does not exist' if absent else 'holds no segment'}: the broker "
-                "serves nothing of it" + (f"; {own} holds segments" if own else ""),
-                found="relative" if relative else "absent" if absent else "empty",
-                expected="segments",
-                cure=f"write {setting} with whole paths, without blanks after its commas"
-                if relative
-                else f"set {setting}={as_written(own)} in broker.conf, or {command('mount', '--', path)}"
-                if own and len(paths) == 1
-                else f"{command('mount', '--', path)}, or make the directory if it is new",
-                unsafe=not partly,
-            )
+            if relative:
+                found = "relative"
+                what = f"'{path}', a path relative to where the broker is started: elsewhere it finds nothing there"
+                cure = f"write {setting} with whole paths, without blanks after its commas"
+            else:
+                found, which = ("absent", "does not exist") if absent else ("empty", "holds no segment")
+                what = f"{path}, which {which}: the broker serves nothing of it"
+                what += f"; {own} holds segments" if own else ""
+                cure = f"{mount}, or make the directory if it is new"
+                if own and len(paths) == 1:
+                    cure = f"set {setting}={as_written(own)} in broker.conf, or {mount}"
+            yield Reason("store_path", f"{setting} names {what}", found, "segments", cure, unsafe=not partly)
             if absent:
                 return
     paths = store.conf.paths(_LOG)
@@ -160,11 +150,6 @@ def log_of_group(store: StoppedStore) -> Iterator[Reason]:
             expected=f"dledger-{store.conf.text('dLegerSelfId', 'ID')}/data",
             cure="set enableDLegerCommitLog=false in broker.conf, or put the group's log in place",
         )
-
-
-def misses_own_log(store: StoppedStore) -> bool:
-    """Whether settings lead away from segments that are in the store's own place: the reason why no others are seen."""
-    return any(reason.unsafe for reason in log_elsewhere(store))
 
 
 def _own_log_apart(store: StoppedStore, path: str) -> str | None:

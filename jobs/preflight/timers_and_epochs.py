@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
-from storeformat.errors import NotAStore
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
 from storeformat.store.config.timer_files import DEFAULT_FILE_SIZE, LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
@@ -70,28 +69,22 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)
     if queued and not has_wheel and has_log and len(timers.log_sizes) <= _FILES_REVISED:
         return  # the start rebuilds the wheel from these files
-    if queued and not (has_wheel and has_log):
+    if queued and has_wheel and has_log:
+        return
+    lost, cure = "timercheck", ""
+    if queued:
         lost = " and ".join(name for name, there in ((WHEEL, has_wheel), (f"{LOG}/", has_log)) if not there)
-        yield Reason(
-            "timer_state_lost",
-            f"{lost} lost, but timercheck says that {queued} messages of {TIMER_TOPIC} are queued in it: those of them "
-            "that still wait are never delivered",
-            found=f"no {lost}",
-            expected="wheel, log and timercheck of one time",
-            cure="rebuild --only timers, then publish: what still waits is delivered once; or "
-            + store.set_aside(store.place("config", TIMER_CHECK))
-            + ": all are queued again, those delivered before a second time",
-        )
-    elif not queued:
-        yield Reason(
-            "timer_state_lost",
-            f"timercheck is absent or says nothing: {waiting} messages of {TIMER_TOPIC} are queued again, those "
-            "delivered before come a second time"
-            + (", and so do those that wait, for wheel and log still hold them" if has_wheel and has_log else ""),
-            found="no timercheck",
-            expected="wheel, log and timercheck of one time",
-            unsafe=False,
-        )
+        what = f"{lost} lost, but timercheck says that {queued} messages of {TIMER_TOPIC} are queued in it: those of "
+        what += "them that still wait are never delivered"
+        cure = "rebuild --only timers, then publish: what still waits is delivered once; or "
+        cure += store.set_aside(store.place("config", TIMER_CHECK))
+        cure += ": all are queued again, those delivered before a second time"
+    else:
+        what = f"timercheck is absent or says nothing: {waiting} messages of {TIMER_TOPIC} are queued again, those "
+        what += "delivered before come a second time"
+        what += ", and so do those that wait, for wheel and log still hold them" if has_wheel and has_log else ""
+    expected = "wheel, log and timercheck of one time"
+    yield Reason("timer_state_lost", what, f"no {lost}", expected, cure, unsafe=bool(queued))
 
 
 def _timers_off(store: StoppedStore, off: list[str]) -> Iterator[Reason]:
@@ -154,44 +147,31 @@ def epoch_file(store: StoppedStore) -> Iterator[Reason]:
     main, backup = _epochs(path), _epochs(path + ".bak")
     if main == "sound":
         return
+    found, cure, unsafe = main, "", True
     if "not numbers" in (main, backup):
         wrong, other = (path, backup) if main == "not numbers" else (path + ".bak", main)
-        yield Reason(
-            "epoch_file",
-            f"{wrong} does not hold numbers where it should: the broker does not start",
-            found="not numbers",
-            expected="epochs with the right CRC32",
-            cure=store.set_aside(wrong) + ("" if other == "sound" else ", and put a sound copy in place"),
-        )
+        found, what = "not numbers", f"{wrong} does not hold numbers where it should: the broker does not start"
+        cure = store.set_aside(wrong) + ("" if other == "sound" else ", and put a sound copy in place")
     elif backup == "sound":
-        yield Reason(
-            "epoch_file",
-            f"{_EPOCHS} is {main}: the broker takes its .bak, which may lack the last epoch",
-            found=main,
-            unsafe=False,
-        )
+        what = f"{_EPOCHS} is {main}: the broker takes its .bak, which may lack the last epoch"
+        unsafe = False
     elif store.log.segments:
+        what = f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as a slave it keeps "
+        what += "messages that its master may not have, as a master it has no followers"
+        cure = "put a sound copy in place; or empty this member and let it replicate again from another"
         was_member = files.exists(store.conf.text("storePathBrokerIdentity", store.place(_IDENTITY)))
-        yield Reason(
-            "epoch_file",
-            f"{_EPOCHS} is {main} and its .bak {backup}: this member does not know its history: as a slave it "
-            "keeps messages that its master may not have, as a master it has no followers",
-            found=main,
-            expected="epochs with the right CRC32",
-            cure="put a sound copy in place; or empty this member and let it replicate again from another",
-            unsafe=was_member or "torn" in (main, backup),
-        )
+        unsafe = was_member or "torn" in (main, backup)
+    else:
+        return
+    yield Reason("epoch_file", what, found, "epochs with the right CRC32", cure, unsafe)
 
 
 def _epochs(path: str) -> str:
     """Returns ``absent``, ``torn``, ``not numbers`` or ``sound``."""
-    size = files.size_of(path)
-    if size is None:
+    if files.size_of(path) is None:
         return "absent"
-    if size > _LARGEST_EPOCHS:
-        raise NotAStore("this is not an epoch file", path=path, found=size, expected=f"at most {_LARGEST_EPOCHS} bytes")
     try:
-        lines = re.split("\r\n|\r|\n", files.read_bytes(path).decode())
+        lines = re.split("\r\n|\r|\n", files.read_bytes(path, _LARGEST_EPOCHS).decode())
     except UnicodeDecodeError:
         return "torn"
     lines = lines[:-1] if lines[-1] == "" else lines

@@ -9,6 +9,7 @@ import base64
 import io
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -57,15 +58,13 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
-    count = 0
-    sink, parquet = _Sink(writer), None
-    for table in tables:
-        parquet = parquet or pq.ParquetWriter(pa.PythonFile(sink, mode="w"), table.schema, compression="zstd")
-        parquet.write_table(table)
-        count += table.num_rows
-    if parquet is None:
-        parquet = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), pa.schema([]))
-    parquet.close()
+    count, rest = 0, iter(tables)
+    first = next(rest, pa.schema([]).empty_table())
+    sink = pa.PythonFile(_Sink(writer), mode="w")
+    with pq.ParquetWriter(sink, first.schema, compression="zstd") as parquet:
+        for table in chain([first], rest):
+            parquet.write_table(table)
+            count += table.num_rows
     return count
 
 
@@ -74,15 +73,10 @@ class _Sink(io.RawIOBase):
 
     def __init__(self, writer: files.FileWriter | BinaryIO) -> None:
         self._writer = writer
-        self._position = 0
 
     def writable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def write(self, data: Any) -> int:
         self._writer.write(data)
-        self._position += len(data)
         return len(data)

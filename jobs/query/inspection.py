@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
@@ -14,7 +13,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
-from jobs.query.offline_store import row_rules, rows_of
+from jobs.query.offline_store import row_rules, rows_of, utc_text
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from storeformat.log.block_window import BlockWindow
@@ -88,14 +87,6 @@ def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
     runs, batches = scan.runs, scan.batches.runs
     yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
     yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
-
-
-def utc_text(milliseconds: int) -> str:
-    """Returns a store time as UTC text, or the number where it is not a time of this calendar."""
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
 
 
 class NoPlainEnd(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -182,9 +183,7 @@ class OfflineStore:
             batches = self.batch_queue(topic, queue_id)
             begin, end = batch_queue_search.queue_range(batches, self.min_phy_offset)
             found = batch_queue_search.offset_by_time(batches, time, boundary, begin=begin, end=end)
-            holding = [batch_queue_search.unit_at(batches, place) for place in (begin, end - 1) if begin < end]
-            times = [int(unit["store_timestamp"]) for unit in holding if unit is not None]
-            return OffsetAtTime(found, begin, end, times)
+            return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
         queue, rules = self.queue(topic, queue_id), self.store.rules
         end = queue_end(queue)
         begin = min_offset(queue, end, self.min_phy_offset, search=rules.search_min_offset)
@@ -243,13 +242,9 @@ class OfflineStore:
     def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
         """Returns the headers of the index files in order of name, and how to read them."""
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
-        found: list[tuple[index_file.IndexHeader, index_file.Read]] = []
-        for entry in entries:
-            if entry.size < 0 or not index_file.is_index_file_name(entry.name):
-                continue
-            read = partial(_read_mapped, entry.path, self.store.layout.index_file_size)
-            found.append((index_file.parse_header(read(0, index_file.HEADER_SIZE)), read))
-        return found
+        names = [entry for entry in entries if entry.size >= 0 and index_file.is_index_file_name(entry.name)]
+        reads = [partial(_read_mapped, entry.path, self.store.layout.index_file_size) for entry in names]
+        return [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
 
     def index_offsets(self, topic: str, key: str, *, max_num: int, begin: int, end: int) -> list[int]:
         """Returns the commit-log offsets that the index has for a key, ascending, other keys of its hash included."""
@@ -323,6 +318,14 @@ def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[RecordPlaces]:
 def has_key(row: dict[str, Any], key: str) -> bool:
     """Returns whether a record really has a key, as a client checks what the broker sent for a hash."""
     return key == row["uniq_key"] or key in (row["keys"] or ())
+
+
+def utc_text(milliseconds: int) -> str:
+    """Returns a time as UTC text, or the number where it is not a time of this calendar."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
 
 
 def stored_at(row: dict[str, Any]) -> int:

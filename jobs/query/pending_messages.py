@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.contract.options import QueryOptions
-from jobs.query.offline_store import OfflineStore, has_key
+from jobs.query.offline_store import stored_at, utc_text
 from storeformat.record.pending import HALF_TOPICS, Pending, belongs_to, pending
 
 
@@ -45,19 +43,6 @@ def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
     return tuple((row["queue_id"], row["queue_offset"]) for row in rows if row["topic"] in HALF_TOPICS)
 
 
-def indexed_under(offline: OfflineStore, holding: Iterable[str], options: QueryOptions) -> list[dict[str, Any]]:
-    """Returns the rows that the index has under a key and topics of the broker's own."""
-    found, key = [], options.key or ""
-    for topic in holding:
-        for offset in offline.index_offsets(
-            topic, key, max_num=options.max_messages, begin=options.begin, end=options.end
-        ):
-            row = offline.record_at(offset, bodies=options.bodies)
-            if row is not None and row["topic"] == topic and has_key(row, key):
-                found.append(row)
-    return found
-
-
 def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the next record of the same message: under its topic, or where it waits again."""
     offset = row["commit_log_offset"]
@@ -85,8 +70,8 @@ def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
     if waiting.queue_id is not None:
         queue = f"{queue}:{waiting.queue_id}"
     place = f"{row['topic']}:{row['queue_id']} at {row['queue_offset']}"
-    due = "" if waiting.due is None else f", delivery due {time_text(waiting.due)}"
-    stored = f"stored {time_text(row['store_timestamp_ms'])}{due}"
+    due = "" if waiting.due is None else f", delivery due {utc_text(waiting.due)}"
+    stored = f"stored {utc_text(stored_at(row))}{due}"
     what = {
         "delayed": f"delayed message of {queue}",
         "timer": f"timer message of {queue}",
@@ -95,12 +80,3 @@ def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
         "dead": f"dead letter in {place}",
     }[waiting.kind]
     return f"{what}: {stored}"
-
-
-def time_text(milliseconds: int | None) -> str:
-    """Returns a time as UTC text, or the number where it is not a time of this calendar."""
-    try:
-        moment = datetime.fromtimestamp((milliseconds or 0) / 1000, timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return str(milliseconds)
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

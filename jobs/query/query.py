@@ -29,7 +29,7 @@ from jobs.log.restored_log import filled
 from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
 from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_row, row_rules
-from jobs.query.pending_messages import half_places, indexed_under, split_waiting
+from jobs.query.pending_messages import half_places, split_waiting
 from jobs.query.queue_listing import Listing
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
@@ -110,11 +110,7 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
         return _messages(*_stored_and_waiting(options, offline, runner))
-    offsets = offline.index_offsets(
-        options.topic, options.key, max_num=options.max_messages, begin=options.begin, end=options.end
-    )
-    rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
-    mine = [row for row in rows if row["topic"] == options.topic and has_key(row, options.key)]
+    offsets, mine, others = _indexed_under(options.topic, options, offline)
     explanation = []
     if options.explain and runner is not None:
         at_any_time = replace(options, begin=0, end=NEVER)
@@ -122,15 +118,29 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
         answered = {row["commit_log_offset"] for row in mine}
         explanation = explain_key(options, offline, [*stored, *waiting], answered)
     else:
-        held = indexed_under(offline, HOLDING_TOPICS, options)
+        held = [row for topic in HOLDING_TOPICS for row in _indexed_under(topic, options, offline)[1]]
         if not mine and not held:
-            held = indexed_under(offline, offline.topics_with(*PREFIXES), options)
+            topics = offline.topics_with(*PREFIXES)
+            held = [row for topic in topics for row in _indexed_under(topic, options, offline)[1]]
         rows_of_all = sorted([*mine, *held], key=lambda row: int(row["commit_log_offset"]))
         waiting = split_waiting(rows_of_all, options.topic)[1]
     answer = _messages(mine, waiting)
     answer["commit_log_offsets"] = offsets
-    answer["other_keys_of_the_same_hash"] = len(rows) - len(mine)
+    answer["other_keys_of_the_same_hash"] = others
     return {**answer, "explanation": explanation} if explanation else answer
+
+
+def _indexed_under(
+    topic: str, options: QueryOptions, offline: OfflineStore
+) -> tuple[list[int], list[dict[str, Any]], int]:
+    """Returns the commit-log offsets that the index has under a topic and the hash of the key, the rows of those
+    messages that really have the key, as a client checks them, and the number of those that do not.
+    """
+    key = options.key or ""
+    offsets = offline.index_offsets(topic, key, max_num=options.max_messages, begin=options.begin, end=options.end)
+    rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
+    mine = [row for row in rows if row["topic"] == topic and has_key(row, key)]
+    return offsets, mine, len(rows) - len(mine)
 
 
 def _stored_and_waiting(
@@ -152,8 +162,7 @@ def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -
     """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic; raises UsageError if it is neither."""
     text = options.message_id or ""
     if options.topic is not None:
-        keyed = QueryOptions(**{**vars(options), "kind": "key", "key": text})
-        return by_key(keyed, offline, runner)
+        return by_key(replace(options, kind="key", key=text), offline, runner)
     parsed = message_ids.parse_offset_message_id(text)
     if parsed is None:
         raise UsageError("this is not an offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")

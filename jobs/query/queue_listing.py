@@ -24,7 +24,6 @@ from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import Segment, segment_at
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import RecordBlock, decode
 from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, PREFIXES, Pending, belongs_to
@@ -65,8 +64,12 @@ class Listing:
         thousand rows; raises MissingInput where the store has no queue of the topic.
         """
         options, topic = self.options, self.options.topic or ""
+        rules = row_rules(self.offline.store, bodies=options.bodies)
         if options.waiting:
-            yield from self._waiting(topic)
+            ended, delivered = self._ended_half(), self._delivered(topic)
+            for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
+                for table in self._topic(holding, rules):
+                    yield from _waiting_part(table, topic, options.queue_id, ended, delivered)
             return
         queue_ids = self.offline.queue_ids(topic) if options.queue_id is None else [options.queue_id]
         if not queue_ids:
@@ -75,18 +78,11 @@ class Listing:
                 advice="inspect lists the topics of the log; --waiting lists messages that were not delivered yet",
             )  # fmt: skip
         for queue_id in queue_ids:
-            yield from self._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=options.bodies))
-
-    def _waiting(self, topic: str) -> Iterator[pa.Table]:
-        ended, delivered = self._ended_half(), self._delivered(topic)
-        rules = row_rules(self.offline.store, bodies=self.options.bodies)
-        for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
-            for table in self._topic(holding, rules):
-                yield from _waiting_part(table, topic, self.options.queue_id, ended, delivered)
+            yield from self._queue(topic, queue_id, rules)
 
     def _topic(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
         for queue_id in self.offline.queue_ids(topic):
-            yield from self._queue(TopicFilter(topic, queue_id), rules)
+            yield from self._queue(topic, queue_id, rules)
 
     def _at_any_time(self) -> Listing:
         return Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
@@ -116,22 +112,21 @@ class Listing:
         ended: dict[tuple[int, int], int] = {}
         if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
             return ended
-        whole = self._at_any_time()
-        for topic in OP_TOPICS:
-            for queue_id in self.offline.queue_ids(topic):
-                for table in whole._queue(TopicFilter(topic, queue_id), row_rules(self.offline.store, bodies=True)):
-                    for row in table.select(("body", "commit_log_offset")).to_pylist():
-                        places = (row["body"] or b"").split(b",")
-                        ended |= {(queue_id, int(text)): row["commit_log_offset"] for text in places if text.isdigit()}
+        whole, rules = self._at_any_time(), row_rules(self.offline.store, bodies=True)
+        for table in (table for topic in OP_TOPICS for table in whole._topic(topic, rules)):
+            for row in table.select(("queue_id", "body", "commit_log_offset")).to_pylist():
+                places = [(row["queue_id"], int(text)) for text in (row["body"] or b"").split(b",") if text.isdigit()]
+                ended |= dict.fromkeys(places, row["commit_log_offset"])
         return ended
 
-    def _queue(self, queue: TopicFilter, rules: RowRules) -> Iterator[pa.Table]:
-        for units in self.offline.units(queue.topic, queue.queue_id or 0, self.committed.get(queue.queue_id or 0, 0)):
+    def _queue(self, topic: str, queue_id: int, rules: RowRules) -> Iterator[pa.Table]:
+        for units in self.offline.units(topic, queue_id, self.committed.get(queue_id, 0)):
             inside = units.offsets < self.log_end
             self.beyond_end += int((~inside).sum())
-            table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
-            if table.num_rows:
-                yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
+            if inside.any():
+                table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
+                if table.num_rows:
+                    yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
 
     def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""

@@ -92,6 +92,11 @@ class Verdicts:
         """Adds one note."""
         self.notes.append(text)
 
+    def note_count(self, count: int, text: str) -> None:
+        """Adds a note that begins with a count, unless that is 0."""
+        if count:
+            self.note(f"{count} {text}")
+
 
 @dataclass(frozen=True)
 class Verification:

@@ -83,10 +83,8 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
                     replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
                     expected={"at most": highest}, found={"group": group, "committed": committed},
                 )  # fmt: skip
-    if below:
-        verdicts.note(f"{below} committed offsets are before the first message of their queue: groups read from there")
-    if deleted:
-        verdicts.note(f"{deleted} committed offsets are of topics that are not configured, and beyond their queues")
+    verdicts.note_count(below, "committed offsets are before the first message of their queue: groups read from there")
+    verdicts.note_count(deleted, "committed offsets are of topics that are not configured, and beyond their queues")
     return count
 
 

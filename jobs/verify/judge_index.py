@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -187,13 +187,13 @@ class _OmittedRows:
     with_tags: bool
 
 
-def _keys_in(gap: _OmittedRows, rows: Rows, most: int) -> tuple[int, list[dict[str, int]]]:
-    """Returns how many entries are left out, and the first ``most`` of them as hash and offset."""
+def _keys_in(gap: _OmittedRows, rows: Rows) -> tuple[int, list[dict[str, int]]]:
+    """Returns how many entries are left out, and the first of them as hash and offset."""
     count, shown = 0, list[dict[str, int]]()
     for begin in range(gap.begin, gap.end, CHUNK):
         block = rows.read(begin, min(begin + CHUNK, gap.end))
         block = block if gap.with_tags else block[block["key_hash"] >= 0]
-        shown += as_keys(block[: most - len(shown)])
+        shown += as_keys(block[: MOST_DIFFERENCES - len(shown)])
         count += len(block)
     return count, shown
 
@@ -216,9 +216,7 @@ class _Sequence:
         before: IndexComparison | None = None
         for check, one in self._compared.files:
             subject = Subject(INDEX, check.path)
-            self._verdicts.count("missing_key", one.missing)
-            for key in one.missing_shown:
-                self._verdicts.differ(subject, "missing_key", expected=key, count=0)
+            self._missing_keys(subject, one.missing, one.missing_shown)
             if one.rows_begin < 0:
                 continue
             gap = _OmittedRows(row, one.rows_begin, one.first_tag is not None)
@@ -229,13 +227,12 @@ class _Sequence:
             row, before = max(row, one.rows_end), one
         with_tags = before is not None and before.first_tag is not None
         self._judge_rest(_OmittedRows(row, self._rows.total, with_tags), before, dispatched)
-        if self._doubled:
-            self._verdicts.note(f"{self._doubled} index entries are there twice, as after a crash")
+        self._verdicts.note_count(self._doubled, "index entries are there twice, as after a crash")
 
     def _judge_gap(
         self, subject: Subject, gap: _OmittedRows, after: IndexComparison, before: IndexComparison | None
     ) -> None:
-        count, _ = _keys_in(gap, self._rows, 0)
+        count, shown = _keys_in(gap, self._rows)
         if not count:
             return
         last, first = (int(row["offset"]) for row in self._rows.read(gap.end - 1, gap.end + 1))
@@ -253,7 +250,7 @@ class _Sequence:
         elif count % self._capacity == 0:
             self._missing_files(gap, count // self._capacity)
         else:
-            self._missing_keys(subject, gap)
+            self._missing_keys(subject, count, shown)
 
     def _judge_overlap(self, subject: Subject, one: IndexComparison, row: int) -> None:
         rows = self._rows.read(one.rows_begin, min(row, one.rows_end))
@@ -268,17 +265,17 @@ class _Sequence:
     def _judge_rest(self, gap: _OmittedRows, before: IndexComparison | None, dispatched: int | None) -> None:
         """Says what is missing at the end: lag, files, or keys."""
         stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
-        lagging, _ = _keys_in(_OmittedRows(stop, gap.end, gap.with_tags), self._rows, 0)
+        lagging, _ = _keys_in(_OmittedRows(stop, gap.end, gap.with_tags), self._rows)
         if lagging:
             self._verdicts.note(f"the index lags: {lagging} entries are not made yet")
         gap = _OmittedRows(gap.begin, stop, gap.with_tags)
-        count, _ = _keys_in(gap, self._rows, 0)
+        count, shown = _keys_in(gap, self._rows)
         if not count:
             return
         if before is None or before.entries >= self._capacity:
             self._missing_files(gap, -(-count // self._capacity))
         else:
-            self._missing_keys(Subject(INDEX, self._compared.files[-1][0].path), gap)
+            self._missing_keys(Subject(INDEX, self._compared.files[-1][0].path), count, shown)
 
     def _missing_files(self, gap: _OmittedRows, count: int) -> None:
         begin = int(self._rows.read(gap.begin, gap.begin + 1)["offset"][0])
@@ -292,8 +289,7 @@ class _Sequence:
                 count=count - absorbed,
             )
 
-    def _missing_keys(self, subject: Subject, gap: _OmittedRows) -> None:
-        count, shown = _keys_in(gap, self._rows, MOST_DIFFERENCES)
+    def _missing_keys(self, subject: Subject, count: int, shown: Sequence[Mapping[str, int]]) -> None:
         for key in shown:
             self._verdicts.differ(subject, "missing_key", expected=key, count=0)
         self._verdicts.count("missing_key", count)
@@ -333,18 +329,14 @@ def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
         else:
             older += one.absent_tags
         begun = begun or one.first_tag is not None
-    if older:
-        verdicts.note(f"{older} tags are not indexed: those files are of a broker before 5.4.0")
+    verdicts.note_count(older, "tags are not indexed: those files are of a broker before 5.4.0")
 
 
 def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
     """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
-    lost = sum(one.lost for _, one in compared.files)
-    if lost:
-        verdicts.note(f"{lost} index entries are of messages that damage took from the log")
-    old = sum(one.old for _, one in compared.files)
-    if old:
-        verdicts.note(f"{old} index entries point at messages that retention deleted")
+    lost, old = (sum(getattr(one, name) for _, one in compared.files) for name in ("lost", "old"))
+    verdicts.note_count(lost, "index entries are of messages that damage took from the log")
+    verdicts.note_count(old, "index entries point at messages that retention deleted")
     beyond = [
         (check, one) for check, one in compared.files if one.beyond or one.end_phy_offset >= check.context.log.end
     ]

@@ -69,7 +69,8 @@ def judge_queues(
     totals = judging.totals
     if totals["lagging"]:
         judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
-    _note_totals(totals, run.verdicts)
+    for name, text in _NOTES.items():
+        run.verdicts.note_count(totals[name], text)
     return {
         "queues": sum(those.known for those in compared.queues.values()),
         "consume_queue_files": sum(len(those.found) for those in compared.queues.values()),
@@ -278,22 +279,13 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
         )
 
 
-def _note_totals(totals: Counter[str], verdicts: Verdicts) -> None:
-    for count, text in (
-        (totals["old"], "units before the start of the log point at messages that retention deleted"),
-        (totals["ext"], "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified"),
-        (
-            totals["delivery_hashes"],
-            "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 recover so",
-        ),
-        (
-            totals["unproven"],
-            "units belong to messages lost to damage; what they should hold is unknown",
-        ),
-        (
-            totals["multi_dispatch"],
-            "files of light queues are not verified without --set enableMultiDispatch=true and --set enableLmq=true",
-        ),
-    ):
-        if count:
-            verdicts.note(f"{count} {text}")
+_NOTES = {
+    "old": "units before the start of the log point at messages that retention deleted",
+    "ext": "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified",
+    "delivery_hashes": "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 "
+    "recover so",
+    "unproven": "units belong to messages lost to damage; what they should hold is unknown",
+    "multi_dispatch": "files of light queues are not verified without --set enableMultiDispatch=true and --set "
+    "enableLmq=true",
+}
+"""What is said of totals, once for all queues."""

@@ -152,8 +152,6 @@ def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) ->
                 expected=first.expected and list(first.expected), found=first.found and list(first.found),
                 count=compared.counts[first.cause],
             )  # fmt: skip
-    if totals["before_log"]:
-        run.verdicts.note(f"{totals['before_log']} units point before the log's start: the broker removes them in time")
-    if totals["beyond"]:
-        run.verdicts.note(f"{totals['beyond']} units are after the ends of their queues: the broker writes over them")
+    run.verdicts.note_count(totals["before_log"], "units point before the log's start: the broker removes them in time")
+    run.verdicts.note_count(totals["beyond"], "units are after the ends of their queues: the broker writes over them")
     return totals["lagging"]

@@ -48,11 +48,11 @@ def test_all_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "then", "more"),
     [
-        ("topics", "no client finds its topics", ""),
-        ("subscriptionGroups", "groups have to be created again", ""),
+        ("topics", "no client finds its topics, their messages are not served", ""),
+        ("subscriptionGroups", "groups have to be created again; their retry limits and switches are lost", ""),
         (
             "consumerOffsets",
-            "every group starts over",
+            "every group starts over: it reads messages again, or skips those it has not read",
             "; rebuild --only consumer-offsets makes a file that 5.3.2 and later take in",
         ),
     ],

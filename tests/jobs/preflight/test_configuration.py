@@ -118,7 +118,7 @@ def test_offsets_of_the_backup_are_judged_too(store: StoreToStart) -> None:
 @pytest.mark.parametrize("name", LOSING)
 def test_one_absent_file_beside_others_was_lost(store: StoreToStart, name: str) -> None:
     store.config(name).unlink()
-    assert store.only_reason("config_lost") == lost(store, name, "absent, and so is its .bak")
+    assert store.only_reason("config_lost") == lost(store, name, "absent, and its .bak absent")
 
 
 @pytest.mark.parametrize("segments", [True, False])

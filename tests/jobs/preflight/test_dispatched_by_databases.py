@@ -51,15 +51,13 @@ def test_where_the_database_ends(
     """Segments begin at 0 and 4096, the second record at 165, and the log ends at 6744."""
     store.conf["commitLogRecoverMaxNum"], store.version = most, "5.5"
     stopped = replace(store.stopped(), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash)
-    before = (
-        f"the queues in RocksDB end at offset {dispatched}, and the start goes back to 4096 only: the messages between "
-        "are in no queue"
-    )
-    passed = f"the start dispatches what lies after offset {dispatched}, but not the record there"
+    end = f"the queues in RocksDB end at offset {dispatched}, and the start"
+    before = f"{end} goes back to 4096 only: the messages between are in no queue"
+    passed = f"{end} dispatches what lies after it, but not the record there"
     said = {
         None: [],
         "before": [Reason("messages_not_served", before, dispatched, "at least 4096", REBUILD)],
-        "record": [Reason("messages_not_served", passed, dispatched, 6744, REBUILD)],
+        "record": [Reason("messages_not_served", passed, dispatched, "at least 6744", REBUILD)],
     }
     assert list(not_dispatched(stopped)) == said[found]
     assert list(not_dispatched(replace(stopped, log=replace(stopped.log, segments=())))) == []

@@ -200,7 +200,7 @@ def test_files_of_another_user(store: StoreToStart, monkeypatch: pytest.MonkeyPa
     if not count or mode == 0o777:
         assert reasons == ()
         return
-    what = ", ".join(shut[:3]) + (" ..." if count > 3 else "")
+    what = ", ".join(shut[:5]) + (f" and {count - 5} more" if count > 5 else "")
     assert reasons == (
         Reason(
             "files_not_writable",

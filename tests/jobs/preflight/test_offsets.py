@@ -161,7 +161,7 @@ def test_a_group_before_the_first_message_is_a_note(store: StoreToStart) -> None
     store.segment(0).unlink()
     shutil.rmtree(store.queue_directory("Stock", 0))
     store.commit({"Orders@readers": {0: 6, 1: 5}, "Stock@readers": {0: 0, 1: 0}})
-    assert tuple(offsets.committed_before_queue(store.stopped())) == tuple(
+    assert tuple(offsets.committed_outside_queue(store.stopped())) == tuple(
         Reason(
             "committed_before_queue",
             f"group readers has committed {committed} in queue 1 of {topic}, which begins at 6: the {6 - committed} "
@@ -173,10 +173,10 @@ def test_a_group_before_the_first_message_is_a_note(store: StoreToStart) -> None
         for topic, committed in (("Orders", 5), ("Stock", 0))
     )
     store.commit({"Orders@readers": {0: 10}})
-    assert list(offsets.committed_before_queue(store.stopped())) == []
+    assert list(offsets.committed_outside_queue(store.stopped())) == []
     store.commit({"Orders@readers": {0: 0}})
     store.conf["configManagerVersion"] = "v2"
-    assert list(offsets.committed_before_queue(store.stopped())) == []
+    assert list(offsets.committed_outside_queue(store.stopped())) == []
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_log_without_segments(store: StoreToStart) -> None:
     assert store.reasons("log_missing") == [
         Reason(
             "log_missing",
-            "the log has no segment and 4 queues have messages: the broker deletes the queues and begins at 0",
+            "the log has no segment, and 4 queues have messages: the broker deletes the queues and begins at 0",
             0,
             f"segments in {store.root}/commitlog",
             "put the segments back, or storePathCommitLog right",

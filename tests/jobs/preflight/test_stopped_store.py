@@ -41,7 +41,7 @@ def test_a_file_of_absurd_length_is_no_checkpoint(store: StoreToStart) -> None:
     path.write_bytes(bytes(1 << 20))
     assert store.stopped().root == str(store.root)
     path.write_bytes(bytes((1 << 20) + 1))
-    said = f"this is not a checkpoint: found 1048577, expected 4096 bytes ({path})"
+    said = f"this file is too large: found 1048577, expected at most 1048576 bytes ({path})"
     assert refusal(str(store.root)) == (NotAStore, said, None)
 
 

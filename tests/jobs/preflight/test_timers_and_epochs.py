@@ -246,7 +246,7 @@ def test_what_a_start_makes_of_epochs(
         )
     elif backup == "sound":
         what = f"epochFileCheckpoint is {state}: the broker takes its .bak, which may lack the last epoch"
-        expected = Reason("epoch_file", what, state, unsafe=False)
+        expected = Reason("epoch_file", what, state, "epochs with the right CRC32", unsafe=False)
     else:
         expected = Reason(
             "epoch_file",
@@ -289,7 +289,7 @@ def test_a_file_of_absurd_length_is_no_epoch_file(store: StoreToStart) -> None:
         file.truncate((16 << 20) + 1)
     with pytest.raises(NotAStore) as caught:
         store.answer()
-    assert str(caught.value) == f"this is not an epoch file: found 16777217, expected at most 16777216 bytes ({path})"
+    assert str(caught.value) == f"this file is too large: found 16777217, expected at most 16777216 bytes ({path})"
 
 
 @pytest.mark.parametrize("was_member", [False, True])

@@ -17,7 +17,7 @@ from support.store_builder import LogBuilder, Message
 from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
-from jobs.query import inspection
+from jobs.query import inspection, offline_store
 from jobs.spark.execution import BROUGHT
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog
@@ -251,7 +251,13 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
-    [(0, "1970-01-01T00:00:00.000+00:00"), (1, "1970-01-01T00:00:00.001+00:00"), (2**62, str(2**62)), (-1, None)],
+    [
+        (0, "1970-01-01T00:00:00.000+00:00"),
+        (1, "1970-01-01T00:00:00.001+00:00"),
+        (2**62, str(2**62)),
+        (-1, None),
+        (1_700_000_000_999, "2023-11-14T22:13:20.999+00:00"),
+    ],
 )
 def test_times_of_no_calendar_are_numbers(milliseconds: int, text: str | None) -> None:
-    assert inspection.utc_text(milliseconds) == (text or "1969-12-31T23:59:59.999+00:00")
+    assert offline_store.utc_text(milliseconds) == (text or "1969-12-31T23:59:59.999+00:00")
