@@ -60,9 +60,7 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     the end of the log is lost, and not only unread.
     """
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
-    if open_end:  # a broker that cut its log leaves old bytes there, and old units in its queues
-        older = [item.end for item in reading.stale if item.held_record]
-        ranges += ((max([reading.end, *older]), _FURTHEST),)
+    ranges += (_after_end(reading),) if open_end else ()
     lost = LogExtent(reading.begin, reading.end, ranges)
     if not lost.damaged:
         return reading
@@ -83,6 +81,20 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     if not found and at_least == own.at_least:
         return reading
     return replace(reading, all_losses=Losses(rows, tuple(unexplained), own.strays, at_least))
+
+
+def end_of_units(store: OpenedStore, reading: LogReading) -> int:
+    """Returns up to where the store's own queues have units of records after the end of its log; that end where they
+    have none.
+    """
+    lost = LogExtent(reading.begin, reading.end, (_after_end(reading),))
+    rows, _, _ = _in_queues(store, reading, lost, reading.queue_runs.ranges())
+    return max((row.end for row in rows), default=reading.end)
+
+
+def _after_end(reading: LogReading) -> tuple[int, int]:
+    """Returns what is after a log: a broker that cut it leaves old bytes there, and old units in its queues."""
+    return max([reading.end, *(item.end for item in reading.stale if item.held_record)]), _FURTHEST
 
 
 def _counts(found: Loss | None, row: Loss) -> bool:

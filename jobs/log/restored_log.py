@@ -23,15 +23,16 @@ from jobs.log.healing import (
     refuse_differing,
 )
 from jobs.log.log_scan import LogRange, LogReading
+from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput, Refused
+from storeformat.errors import MissingInput, NotAStore, Refused
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
 from storeformat.store.layout import StoreLayout, file_name
 from storeformat.store.log_directories import commit_log_directories
-from storeformat.store.segment_files import find_segments, refuse_missing_bytes
+from storeformat.store.segment_files import find_segments
 from udfs.log.log_copies import MadeSegment, make_segment
 
 
@@ -87,10 +88,10 @@ def restored(
             raise differing_copies(own, replica, offset)
     fitting = [replica for replica, offset in compared if offset is None]
     refuse_differing(runner, fitting)
-    if head := _missing_head(store, own, fitting):
-        store = replace(store, segments=[*head, *store.segments])
-        own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
-        absent = list(_absent(store.segments))
+    own = _with_lost_tail(store, own, fitting, options)
+    store = replace(store, segments=[*_missing_head(store, own, fitting), *own.segments])
+    own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
+    absent = list(_absent(store.segments))
     notes = [*map(_note_of, absent), *_told(store, own.reading, compared)]
     rows = [_row(replica, offset) for replica, offset in compared]
     healing = plan_healing(own, fitting, locations.join(directory, "healed"))
@@ -104,8 +105,13 @@ def restored(
     )
     if absent and options.on_damage != "salvage":
         left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
-        if common(left, [(item.begin, item.end) for item in absent]):  # nor does a copy hold what no file does
-            refuse_missing_bytes(store.segments)
+        if nowhere := common(left, [(item.begin, item.end) for item in absent]):
+            raise NotAStore(
+                "bytes of the commit log are missing, and no replica has them without damage",
+                path=store.root,
+                offset=nowhere[0][0],
+                advice="name a copy that has them (--replica ROOT), or --on-damage salvage goes on without them",
+            )
     return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
 
 
@@ -133,20 +139,39 @@ def filled(store: OpenedStore, reporter: Reporter, *, one_machine: bool) -> Iter
 
 
 def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -> list[Segment]:
-    """Returns the segments before the begin of the log that copies have without damage, and that retention would not
-    have deleted (MappedFileQueue#deleteExpiredFileByTime) when the log's last record was stored.
+    """Returns the segments before the begin of the log that copies have, and that retention would not have deleted
+    (MappedFileQueue#deleteExpiredFileByTime) when the log's last record was stored.
     """
-    first = store.segments[0]
+    first = store.segments[0].base
     kept_from = own.reading.last_timestamp - store.conf.reserved_ms
-    bases = [first.base]
-    for copy in copies:
-        begin = next((start for start, end in copy.sound if start < first.base <= end), first.base)
-        young = (scan for scan in copy.reading.scans if scan.records and scan.times.latest >= kept_from)
-        bases += [base for base in (scan.report.split.segment.base for scan in young) if base >= begin]
+    scans = [scan for copy in copies for scan in copy.reading.scans if scan.records and scan.times.latest >= kept_from]
+    return _missing(store, min([first, *(scan.report.split.segment.base for scan in scans)]), first)
+
+
+def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy], options: LogOptions) -> LogCopy:
+    """Returns the log with what comes after its end among the damage, as far as a copy has it and the store's own
+    queues have units of records in the same segments.
+    """
+    reading, last = own.reading, store.segments[-1]
+    open_end = options.until_offset is None and store.committed is None and not store.is_live
+    end = max((copy.reading.end for copy in copies), default=0)
+    if not open_end or end <= reading.end:
+        return own
+    end = min(end_of_units(store, reading), end)
+    if end <= reading.end:
+        return own
+    segments = [*store.segments, *_missing(store, last.end, end)]
+    lost = LogRange(reading.end, segments[-1].end, "the store's own queues have units of records that are not here")
+    return replace(own, reading=replace(reading, segments=segments, damaged=[*reading.damaged, lost]))
+
+
+def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
+    """Returns the segments of a log from one offset to another, where no file of the store holds any."""
+    first = store.segments[0]
     directory, size = locations.parent_of(first.path), first.size
     return [
         Segment(locations.join(directory, file_name(base)), base, size, first.framing, missing=size)
-        for base in range(min(bases), first.base, size)
+        for base in range(begin, end, size)
     ]
 
 
@@ -158,10 +183,8 @@ def _told(store: OpenedStore, own: LogReading, compared: Sequence[tuple[LogCopy,
         if end > own.end:
             yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.end}"
         if begin < own_begin:
-            yield (
-                f"{replica.name} begins at offset {begin}, this log at {own_begin}: the messages between are older "
-                f"than the {hours} hours of fileReservedTime, or damaged there"
-            )
+            why = f": what is between is older than the {hours} hours of fileReservedTime" if offset is None else ""
+            yield f"{replica.name} begins at offset {begin}, this log at {own_begin}{why}"
         if offset is not None:
             yield f"{replica.name} differs from this log in a sound record at {offset}"
 
@@ -209,7 +232,7 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
     """Returns a replica's log: ROOT is its storePathRootDir."""
     root = locations.absolute(root)
     if not files.exists(root):
-        raise MissingInput("there is no such replica", path=root)
+        raise MissingInput("there is no such replica", path=root, advice="ROOT is its storePathRootDir")
     directories = commit_log_directories(root, StoreLayout())
     segments = find_segments(directories, store.layout.mapped_file_size_commit_log, with_missing=True)
     if isinstance(segments[0].framing, EntryFraming) != isinstance(store.segments[0].framing, EntryFraming):

@@ -15,6 +15,7 @@ from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from jobs.preflight.store_paths import log_elsewhere, log_of_group
 from storeformat.arrays import Bools, Int64s
+from storeformat.errors import RecordDefect
 from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import file_size_of
 from storeformat.storage.local_status import FileStatus
@@ -222,17 +223,18 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     if beyond:
         furthest = max(queue.end_offset for queue in beyond)
         units = sum(max(queue.end - queue_ends.offset_at(queue, end), 1) for queue in beyond)
-        whole = end == store.log.segments[-1].end  # a broker makes the next segment before it needs it
+        last = store.log.segments[-1].end  # a broker makes the next segment before it needs it, and writes none across
+        gone = end == last or (store.tail.defect == RecordDefect.TRUNCATED and furthest > last)
         yield Reason(
             "units_beyond_log",
             f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts "
-            f"those of {units:,} messages off" + (", and writes others in the place of the segment there" * whole),
+            f"those of {units:,} messages off" + (", and writes others in the place of what is gone" * gone),
             found=furthest,
             expected=f"at most {end}",
-            cure="put the missing segment back first; if it is lost, rebuild and publish"
-            if whole
+            cure="put back first what is missing of the log; if it is lost, rebuild and publish"
+            if gone
             else "nothing, if the log's tail is lost; else put the missing segment back first",
-            unsafe=whole,
+            unsafe=gone,
         )
 
 

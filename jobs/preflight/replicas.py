@@ -55,7 +55,8 @@ def read_replica(store: StoppedStore, root: str) -> Replica:
     own = {name: value for name, value in store.conf.given.items() if name not in _OWN_PATHS}
     log = log_files(root, replace(store.conf, given=own))
     if not log.segments:
-        raise MissingInput("there is no such replica", path=log.directories[0], advice="ROOT is its storePathRootDir")
+        what = "there is no segment in the log of this replica"
+        raise MissingInput(what, path=log.directories[0], advice="ROOT is its storePathRootDir")
     framed = log.segments
     if log.of_group:
         framed = tuple(replace(segment, framing=dledger.ENTRIES) for segment in framed)

@@ -240,7 +240,9 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
     trouble = backups.log_trouble(root, log)
     if trouble is not None:
         raise Refused(
-            f"the rebuild does not match the log as it is now: {trouble}", advice="run rebuild again, then publish"
+            f"the rebuild does not match the log as it is now: {trouble}",
+            advice="run rebuild again, then publish; what rebuild --repair-log DIR wrote belongs into a copy of the log"
+            " (publish --commitlog COPY)",
         )
     return log
 

@@ -109,12 +109,6 @@ def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
         end = segment.base + size
 
 
-def refuse_missing_bytes(segments: Sequence[Segment]) -> None:
-    """Raises NotAStore for the first segment that lacks bytes."""
-    held = [replace(item, size=item.size - item.missing) for item in segments if item.missing < item.size]
-    _check_segments(held, max(item.size for item in segments))
-
-
 def _shown_size(segments: Sequence[Segment]) -> int:
     """Returns the length that segments should have: what most of them have, and what their names are apart."""
     lengths = Counter(segment.size for segment in segments if segment.size)

@@ -258,6 +258,30 @@ def test_a_last_file_that_is_cut_short_ends_the_log_where_it_ends(
     assert repaired == path.read_bytes()[: last.offset - 2 * SIZE].ljust(SIZE, b"\0")  # zeros make no record whole
 
 
+@pytest.mark.parametrize("policy", ["salvage", "fail"])
+@pytest.mark.parametrize("left", ["gone", "empty", "zeros"])
+@pytest.mark.parametrize("name", ["base-clean-5.3.3", "sizes-5.5.0"])
+def test_a_replica_has_the_tail_that_queues_prove(name: str, left: str, policy: str, tmp_path: Path) -> None:
+    root, settings, places = unpacked(name, tmp_path)
+    copy = shutil.copytree(root, tmp_path / "copy")
+    sound = read(copy, settings)
+    last = max((root / "commitlog").iterdir())
+    if left == "gone":
+        last.unlink()
+    elif left == "empty":
+        last.write_bytes(b"")
+    else:
+        zero_from(root, places[len(places) // 2])
+    reading = read(root, settings, replicas=(str(copy),), on_damage=policy)
+    assert (reading.end, reading.records) == (sound.end, sound.records)
+    assert not reading.is_damaged
+    for path in (copy / "commitlog").iterdir():
+        same = next(segment for segment in reading.segments if segment.base == int(path.name))
+        assert Path(same.path).read_bytes() == path.read_bytes()
+    shutil.rmtree(root / "consumequeue")
+    assert read(root, settings, replicas=(str(copy),), on_damage=policy).end < sound.end  # nothing proves it now
+
+
 def test_units_of_a_log_that_was_cut_prove_nothing() -> None:
     parts = [([0, 10, 5, 30], [10, 10, 10, 10]), ([40, 50, 60], [10, 15, 10]), ([100], [5]), ([90], [11])]
     kept = _alone([(np.array(places), np.array(sizes)) for places, sizes in parts])

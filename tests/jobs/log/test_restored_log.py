@@ -234,17 +234,24 @@ def test_a_missing_head_is_taken_from_a_replica_where_retention_would_have_kept_
     else:
         assert (reading.begin, found.healed, found.absent) == (2 * SIZE, [], [])
         (note,) = found.notes
-        assert note.startswith(f"{slave} begins at offset 0, this log at {2 * SIZE}: the messages between are older")
+        assert note.startswith(f"{slave} begins at offset 0, this log at {2 * SIZE}: what is between is older")
 
 
-def test_of_a_missing_head_only_what_a_replica_has_without_damage_is_taken(log: LogBuilder, tmp_path: Path) -> None:
+def test_of_a_missing_head_a_salvage_takes_what_a_replica_has_without_damage(log: LogBuilder, tmp_path: Path) -> None:
     root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
     for number in (0, 1):
         segment(root, number).unlink()
-    spoil(slave, 500)
-    found, reading = whole(root, tmp_path / "work", slave)
-    assert reading.begin == SIZE
-    assert [(item.begin, item.end) for item in found.healed] == [(SIZE, 2 * SIZE)]
+    spoil(slave, log.records[2].offset + 4, b"\xff" * 4)
+    with pytest.raises(NotAStore) as refused:
+        whole(root, tmp_path / "work", slave)
+    assert (refused.value.what, refused.value.offset) == (
+        "bytes of the commit log are missing, and no replica has them without damage",
+        log.records[2].offset,
+    )
+    found, reading = whole(root, tmp_path / "salvaged", slave, on_damage="salvage")
+    assert (reading.begin, reading.records) == (0, len(log.records) - 1)
+    lost = log.records[2]
+    assert [(item.begin, item.end) for item in found.healed] == [(0, lost.offset), (lost.offset + lost.size, 2 * SIZE)]
 
 
 def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:

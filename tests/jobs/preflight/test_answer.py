@@ -30,4 +30,4 @@ def test_offsets_are_right_until_the_log_is_seen_to(store: StoreToStart) -> None
     store.segment(1).unlink()
     assert store.reasons("committed_beyond_queue") == []
     reason = store.only_reason("units_beyond_log")
-    assert (reason.unsafe, reason.cure[:36]) == (True, "put the missing segment back first; ")
+    assert (reason.unsafe, reason.cure[:37]) == (True, "put back first what is missing of the")

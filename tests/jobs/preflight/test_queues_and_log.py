@@ -12,6 +12,8 @@ from support.store_to_start import StoreToStart, finished, healthy_store
 
 from jobs.preflight import queues_and_log
 from jobs.preflight.reason import Reason
+from storeformat.errors import RecordDefect
+from storeformat.log.log_tail import LogTail
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.queue_ends import QueueEnd
@@ -244,6 +246,15 @@ def test_units_are_not_cut(store: StoreToStart, case: str) -> None:
         "goes on": replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
     }
     assert list(queues_and_log.units_beyond_log(other[case])) == []
+
+
+def test_a_last_file_that_ends_within_a_record_is_cut(store: StoreToStart) -> None:
+    log = store.stopped().log
+    torn = LogTail(end=6000, defect=RecordDefect.TRUNCATED)
+    cut = replace(log, segments=(*log.segments[:-1], replace(log.segments[-1], size=6050 - log.segments[-1].base)))
+    for segments, unsafe in ((cut, True), (log, False)):
+        (reason,) = queues_and_log.units_beyond_log(replace(store.stopped(), tail=torn, log=segments))
+        assert reason.unsafe == unsafe
 
 
 @pytest.mark.parametrize(("end", "queues"), [(6744, 0), (6743, 1), (6579, 1), (6578, 2)])

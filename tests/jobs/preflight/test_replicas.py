@@ -125,7 +125,7 @@ def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
 def test_what_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(MissingInput) as caught:
         read_replica(healthy_store(tmp_path / "store").stopped(), str(tmp_path / "nothing"))
-    assert str(caught.value) == f"there is no such replica ({tmp_path}/nothing/commitlog)"
+    assert str(caught.value) == f"there is no segment in the log of this replica ({tmp_path}/nothing/commitlog)"
     assert caught.value.advice == "ROOT is its storePathRootDir"
 
 

@@ -13,7 +13,7 @@ from storeformat.errors import MissingInput, NotAStore, StoreFormatError
 from storeformat.log.dledger import ENTRIES
 from storeformat.log.framing import PLAIN
 from storeformat.store.layout import file_name
-from storeformat.store.segment_files import find_segments, refuse_missing_bytes
+from storeformat.store.segment_files import find_segments
 
 SIZE = 4096
 
@@ -155,16 +155,6 @@ def test_missing_bytes_and_segments_are_counted_where_they_may_be(tmp_path: Path
         (file_name(500), 500, 100, 100),
         (file_name(600), 600, 100, 0),
     ]
-    segments = find_segments([str(tmp_path)], None, with_missing=True)
-    with pytest.raises(NotAStore) as refused:
-        refuse_missing_bytes(segments)
-    assert (refused.value.what, refused.value.found) == ("a segment has the wrong length", 40)
-    (tmp_path / file_name(300)).write_bytes(bytes(100))
-    with pytest.raises(NotAStore, match="a segment is missing in the commit log"):
-        refuse_missing_bytes(find_segments([str(tmp_path)], None, with_missing=True))
-    for base in (400, 500):
-        (tmp_path / file_name(base)).write_bytes(bytes(100))
-    refuse_missing_bytes(find_segments([str(tmp_path)], None, with_missing=True))
 
 
 def test_segments_of_another_log_are_not_counted_as_missing(tmp_path: Path) -> None:
