@@ -180,7 +180,7 @@ def _told(store: OpenedStore, own: LogReading, compared: Sequence[tuple[LogCopy,
     own_begin, hours = store.segments[0].base, store.conf.reserved_hours
     for replica, offset in compared:
         begin, end = replica.reading.begin, replica.reading.end
-        if end > own.end:
+        if end > max([own.end, *(item.end for item in own.damaged)]):
             yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.end}"
         if begin < own_begin:
             why = f": what is between is older than the {hours} hours of fileReservedTime" if offset is None else ""

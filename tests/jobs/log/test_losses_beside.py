@@ -34,8 +34,9 @@ def read(root: Path, settings: Any = (), **more: Any) -> LogReading:
     store = open_store(options, restores=True, needs_index_sizes=False)
     work = root.parent / "work-of-log"
     shutil.rmtree(work, ignore_errors=True)
-    whole = restored(store, options, LocalRunner(), str(work)).store
-    return read_log(whole, options, LocalRunner(), counting_task(whole))
+    made = restored(store, options, LocalRunner(), str(work))
+    assert any("goes on to offset" in note for note in made.notes) == bool(options.replicas and not made.healed)
+    return read_log(made.store, options, LocalRunner(), counting_task(made.store))
 
 
 def units_from(root: Path, offset: int) -> int:
