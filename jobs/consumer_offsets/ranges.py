@@ -48,8 +48,9 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
     """Returns the ranges of all queues. ``files_stay`` says that the broker will find the queue files that the store
     has now: without them a queue that has no message in the log begins at 0 again.
     """
-    batches = {topic for scan in reading.scans for topic in _batch_topics(scan.topics, scan.batches.runs.topic_codes)}
-    batches |= store.batch_topics
+    batches = set(store.batch_topics)
+    for scan in reading.scans:
+        batches.update(topic_names([scan.topics[code] for code in np.unique(scan.batches.runs.topic_codes).tolist()]))
     found = reading.queue_runs.ranges()
     if locations.is_local(store.root) and not store.queues_in.in_rocksdb:
         for queue in queue_ends(store.root, but=found.keys()):
@@ -57,11 +58,6 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
                 end = offset_at(queue, reading.end)
                 found[queue.topic, queue.queue_id] = (min(offset_at(queue, reading.begin), end), end)
     return QueueRanges(found, frozenset(batches))
-
-
-def _batch_topics(topics: tuple[bytes, ...], codes: np.ndarray) -> list[str]:
-    names = topic_names(topics)
-    return [names[code] for code in np.unique(codes).tolist()]
 
 
 def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[TopicQueue, int]:

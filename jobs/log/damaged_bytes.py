@@ -10,6 +10,9 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 
+_MOST = 1 << 62
+"""Bytes: more than any log has."""
+
 
 @dataclass(frozen=True)
 class DamagedBytes:
@@ -47,34 +50,13 @@ class SharedRoom:
     """
 
     def __init__(self, damaged: DamagedBytes, size: int = m.MIN_RECORD_SIZE) -> None:
-        self._size = size
-        self._left: list[int] = (damaged.ends - damaged.begins).tolist()
-        self._next = list(range(len(self._left) + 1))
-        """The next range that has room left, itself included; followed from one to the other."""
+        self._size, self._left = size, damaged.ends - damaged.begins
 
     def claim(self, ranges: slice, messages: int) -> bool:
         """Takes room for some messages of one queue; returns False, and takes none, where too little is left."""
-        taken: list[tuple[int, int]] = []
-        wanted = messages * self._size
-        at = self._free_from(ranges.start or 0)
-        while wanted and at < ranges.stop:
-            part = min(wanted, self._left[at])
-            taken.append((at, part))
-            wanted -= part
-            at = self._free_from(at + 1)
-        if wanted:
+        wanted = min(messages * self._size, _MOST)
+        taken = np.minimum(np.cumsum(self._left[ranges]), wanted)
+        if taken[-1:].sum() < wanted:
             return False
-        for number, part in taken:
-            self._left[number] -= part
-            if not self._left[number]:
-                self._next[number] = number + 1
+        self._left[ranges] -= np.diff(taken, prepend=0)
         return True
-
-    def _free_from(self, number: int) -> int:
-        path = []
-        while self._next[number] != number:
-            path.append(number)
-            number = self._next[number]
-        for passed in path:
-            self._next[passed] = number
-        return number

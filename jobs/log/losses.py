@@ -13,7 +13,7 @@ too, and then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuil
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from udfs.log.scan import SplitScan
 MOST_ROWS = 1_000
 DAMAGE = "damaged bytes of the log"
 NO_DAMAGE = "no damaged bytes: flags, the topic or the queue id of a record in between may be damaged"
+_Queue = tuple[str, int]
 _LEAST_LIGHT = 9
 """Bytes that a place in a light queue takes in a record: its name, its queue offset and what divides them."""
 
@@ -100,11 +101,12 @@ def account_for_queues(
     if not (salvaging or len(damaged.begins)):
         return table, Losses(strays=strays)
     blocks = DenseBlocks.of(seen)
-    ends = _Ends(seen, blocks)
+    stops = zip(blocks.keys.tolist(), (blocks.firsts + blocks.counts).tolist(), strict=True)
+    ends = {seen.queue_of(key): stop for key, stop in stops}  # of the last block of each queue
     rows: list[Loss] = []
     after_loss, begins_anew = np.zeros(len(seen.keys), bool), np.zeros(len(seen.keys), bool)
     explained = np.zeros(len(damaged.begins), bool)
-    for gap in _met(_gaps(blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging):
+    for gap in _met(_gaps(seen, blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging):
         row = int(blocks.starts[gap.block])
         after_loss[row] = True
         begins_anew[row] = gap.begins_anew
@@ -119,30 +121,6 @@ def account_for_queues(
     marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are
     marks[:, origin] = after_loss, begins_anew
     return replace(table, after_loss=marks[0], begins_anew=marks[1]), losses
-
-
-class _Ends:
-    """The next queue offset of each queue: where its blocks end, or where its walk found that it does."""
-
-    def __init__(self, table: QueueRuns, blocks: DenseBlocks) -> None:
-        self.codes = {name: code for code, name in enumerate(table.names)}
-        self._keys = blocks.keys
-        self._ends = blocks.firsts + blocks.counts
-        self._walked: dict[int, int] = {}
-
-    def set(self, key: int, end: int) -> None:
-        self._walked[key] = end
-
-    def key_of(self, topic: str, queue_id: int) -> int | None:
-        """Returns the key of a queue, None where its topic has no records."""
-        return (self.codes[topic] << 32) | queue_id if topic in self.codes else None
-
-    def get(self, key: int | None) -> int | None:
-        """Returns the next queue offset of a queue, None where it has no records."""
-        if key is None or key in self._walked:
-            return None if key is None else self._walked[key]
-        at = int(np.searchsorted(self._keys, key, "right")) - 1
-        return int(self._ends[at]) if at >= 0 and self._keys[at] == key else None
 
 
 @dataclass(frozen=True)
@@ -161,8 +139,10 @@ class _Gap:
     """Whether what follows in the queue speaks for the block's queue offsets."""
 
 
-def _gaps(blocks: DenseBlocks, damaged: DamagedBytes, ends: _Ends, *, whole: bool) -> Iterator[_Gap]:
-    """Yields the gaps of all queues, and fills ``ends``."""
+def _gaps(
+    table: QueueRuns, blocks: DenseBlocks, damaged: DamagedBytes, ends: dict[_Queue, int], *, whole: bool
+) -> Iterator[_Gap]:
+    """Yields the gaps of all queues; ``ends``, the next queue offset of each, becomes where its walk finds that."""
     begins, stops = blocks.queues()
     irregular = (stops - begins > 1) | ((blocks.firsts[begins] > 0) & whole)
     for queue in np.flatnonzero(irregular).tolist():
@@ -184,7 +164,7 @@ def _gaps(blocks: DenseBlocks, damaged: DamagedBytes, ends: _Ends, *, whole: boo
                 yield _Gap(block, expected, first - expected, after, ranges, is_confirmed=is_confirmed)
             expected = first + count if anew or first == 0 else max(expected, first + count)
             after = int(blocks.last_offsets[block])
-        ends.set(int(blocks.keys[begin]), expected)
+        ends[table.queue_of(int(blocks.keys[begin]))] = expected
 
 
 def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, salvaging: bool) -> list[_Gap]:
@@ -216,12 +196,16 @@ def _loss(table: QueueRuns, row: int, gap: _Gap, damaged: DamagedBytes) -> Loss:
 
 
 def _named_losses(
-    records: Sequence[RecordRef], gaps: Sequence[Loss], ends: _Ends, damaged: DamagedBytes, explained: Bools
+    records: Sequence[RecordRef],
+    gaps: Sequence[Loss],
+    ends: Mapping[_Queue, int],
+    damaged: DamagedBytes,
+    explained: Bools,
 ) -> list[Loss]:
     """Returns the lost records that name themselves and that no gap counts: after the last survivor of their queue, or
     without a place in it.
     """
-    of_queue: dict[tuple[str, int], list[Loss]] = defaultdict(list)
+    of_queue: dict[_Queue, list[Loss]] = defaultdict(list)
     for gap in gaps:
         of_queue[gap.topic, gap.queue_id].append(gap)
     missing = {queue: _Intervals(own) for queue, own in of_queue.items()}
@@ -232,7 +216,7 @@ def _named_losses(
         mine = missing.get((topic, record.queue_id))
         if mine is not None and record.queue_offset in mine:
             continue
-        end = ends.get(ends.key_of(topic, record.queue_id)) or 0
+        end = ends.get((topic, record.queue_id), 0)
         if record.queued and record.queue_offset < end and explained[number]:
             continue  # its queue offset is damaged too, and it is one of those that a queue misses
         explained[number] = True
@@ -254,14 +238,11 @@ class _Intervals:
         return at >= 0 and number < int(self._ends[at])
 
 
-def _last_of_their_queues(scans: Sequence[SplitScan], ends: _Ends) -> Iterator[RecordRef]:
+def _last_of_their_queues(scans: Sequence[SplitScan], ends: Mapping[_Queue, int]) -> Iterator[RecordRef]:
     """Yields the foreign records that go on where their queues end."""
-    following: dict[int, int] = {}
-    for record in (record for scan in scans for record in scan.foreign_refs):
+    following = dict(ends)
+    for record in (record for scan in scans for record in scan.foreign_refs if record.queued):
         (topic,) = topic_names([record.topic])
-        key = ends.key_of(topic, record.queue_id)
-        if key is None or not record.queued:
-            continue
-        if following.get(key, ends.get(key)) == record.queue_offset:
-            following[key] = record.queue_offset + 1
+        if following.get((topic, record.queue_id)) == record.queue_offset:
+            following[topic, record.queue_id] = record.queue_offset + 1
             yield record

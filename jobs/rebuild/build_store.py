@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import NoReturn
 
 import numpy as np
 
@@ -102,7 +101,12 @@ def rebuild(
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
     configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
-    offsets, timers = _offsets(options, store, reading), _timers(options, store, reading)
+    offsets = timers = None
+    if CONSUMER_OFFSETS in options.only:
+        stay = "consumequeue" not in options.only
+        offsets = plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=stay)
+    if TIMERS in options.only:
+        timers = plan_timers(reading, timer_settings(store.conf), int(time.time() * 1000))
     if not options.dry_run:
         whole_files = {TOPICS: configuration} if configuration else {}
         whole_files |= {offsets.path: offsets.content()} if offsets else {}
@@ -135,19 +139,6 @@ def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
     return tuple(
         name for name in dict.fromkeys((*of_topics, *of_groups, *of_timers)) if name not in DISPATCH_PROPERTIES
     )
-
-
-def _offsets(options: RebuildOptions, store: OpenedStore, reading: LogReading) -> OffsetsPlan | None:
-    if CONSUMER_OFFSETS not in options.only:
-        return None
-    files_stay = "consumequeue" not in options.only
-    return plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=files_stay)
-
-
-def _timers(options: RebuildOptions, store: OpenedStore, reading: LogReading) -> TimersPlan | None:
-    if TIMERS not in options.only:
-        return None
-    return plan_timers(reading, timer_settings(store.conf), int(time.time() * 1000))
 
 
 def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:
@@ -316,21 +307,14 @@ def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: Lo
 
 def check_all_there(made: str, rows: FileRows, *, compact: bool = False) -> None:
     """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
-    found: dict[str, int | str] = {
-        path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)
-    }
-    for row in rows:
-        size = found.pop(row.path, _NO_FILE)
-        expected = row.content.data_size if compact else row.content.size
-        if size != expected:
-            _refuse_made(made, row.path, size, expected)
-    if found:
-        path = min(found)
-        _refuse_made(made, path, found[path], _NO_FILE)
-
-
-def _refuse_made(made: str, path: str, found: int | str, expected: int | str) -> NoReturn:
-    raise WriteFailed(
-        "output file differs from what the task wrote", path=locations.join(made, path), found=found, expected=expected,
-        advice="every machine of the cluster must see the output, and nothing else may write to it",
-    )  # fmt: skip
+    found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
+    written = {row.path: row.content.data_size if compact else row.content.size for row in rows}
+    for path in (*written, *sorted(found.keys() - written.keys())):
+        if found.get(path) != written.get(path):
+            raise WriteFailed(
+                "output file differs from what the task wrote",
+                path=locations.join(made, path),
+                found=found.get(path, _NO_FILE),
+                expected=written.get(path, _NO_FILE),
+                advice="every machine of the cluster must see the output, and nothing else may write to it",
+            )

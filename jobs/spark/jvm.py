@@ -73,7 +73,7 @@ def begin(launch: Launch) -> Jvm:
         env=environment,
         stdin=subprocess.PIPE,  # the JVM ends when this end of it is closed, or has gone
         stdout=2,  # stdout belongs to the report
-        preexec_fn=_ignore_interrupts,  # noqa: PLW1509  (as pyspark does: Ctrl-C is for the driver)
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # noqa: PLW1509  (Ctrl-C is for the driver)
     )
     daemon = None
     alive, held = os.pipe()
@@ -88,10 +88,6 @@ def begin(launch: Launch) -> Jvm:
         )
     os.close(held)
     return Jvm(launch, process, told_in, daemon, alive)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _require_account() -> None:

@@ -135,8 +135,9 @@ def plan(execution: Execution) -> Launch:
     if execution.runs_python:
         environment[ROWS] = "1" if execution.makes_rows else "0"
     early = execution.runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
+    ours_first = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     return Launch(
-        (*_as_options(settings), *execution.options, *extra),
+        (*ours_first, *execution.options, *extra),
         environment,
         directory,
         python,
@@ -149,10 +150,6 @@ def _has_nothing_to_write(execution: Execution) -> bool:
     """Returns whether the user said nothing with which a JVM could have something to write at its end."""
     of_java = values_of(execution.options, "--driver-java-options") or os.environ.get("SPARK_SUBMIT_OPTS")
     return is_local(execution.master) and not of_java and execution.chosen.keys() <= _HARMLESS
-
-
-def _as_options(settings: Mapping[str, str]) -> list[str]:
-    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
 
 def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:

@@ -99,18 +99,15 @@ class BrokerConf:
 
 
 def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ()) -> BrokerConf:
-    """Returns the settings of a broker.conf and of the command line, which wins; raises WrongSettings for a file of
-    absurd length, and for a name on the command line that no broker knows.
+    """Returns the settings of a broker.conf and of the command line, which wins; raises NotAStore for a file of
+    absurd length, and WrongSettings for a torn one, and for a name on the command line that no broker knows.
     """
     for name, _ in settings:
         if name not in EFFECTS:
             raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
     if path is None:
         return BrokerConf(dict(settings), from_file=False)
-    size = files.size_of(path)
-    if size is not None and size > LARGEST:
-        raise WrongSettings("this is not a broker.conf", path=path, found=size, expected="at most 1 MiB")
-    written = parse_properties(files.read_bytes(path).decode("latin-1"))
+    written = parse_properties(files.read_bytes(path, LARGEST).decode("latin-1"))
     if torn := [name for name, text in written.items() if "\0" in text]:
         raise WrongSettings("this broker.conf is torn: a value holds a byte of zero", path=path, found=torn[0])
     return BrokerConf({**written, **dict(settings)}, path=path)

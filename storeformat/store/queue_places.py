@@ -111,7 +111,10 @@ def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | N
             f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone, which is neither rebuilt nor checked",
             path=root, advice="--only index,checkpoint does the rest",
         )  # fmt: skip
-    apart = _is_on(settings, SEPARATE) or (SEPARATE not in settings and _lies_apart(root))
+    apart = _is_on(settings, SEPARATE)
+    if SEPARATE not in settings:
+        here, there = (files.exists(locations.join(root, name, "CURRENT")) for name in (CONSUME_QUEUE, ROCKSDB_QUEUES))
+        apart = there and not here
     return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown, twice)
 
 
@@ -123,11 +126,6 @@ def _loaded(settings: Mapping[str, str]) -> set[str]:
     """The store types that CombineConsumeQueueStore loads: without a valid one, both."""
     known = {"default", _ROCKSDB_TYPE}
     return {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & known or known
-
-
-def _lies_apart(root: str) -> bool:
-    places = (locations.join(root, name, "CURRENT") for name in (ROCKSDB_QUEUES, CONSUME_QUEUE))
-    return [files.exists(place) for place in places] == [True, False]
 
 
 def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:

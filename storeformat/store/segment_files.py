@@ -202,7 +202,11 @@ def log_files(root: str, conf: BrokerConf) -> LogFiles:
     plain = [entry for entry in entries if not entry.is_directory]
     named = [entry for entry in plain if is_file_name(entry.name)]
     times = Counter(entry.name for entry in named)
-    named.sort(key=lambda entry: (entry.name, times[entry.name] > 1 and _is_blank(entry)))
+
+    def is_blank_twin(file: FileStatus) -> bool:
+        return times[file.name] > 1 and not any(files.read_range(file.path, 0, min(8, file.size)))
+
+    named.sort(key=lambda entry: (entry.name, is_blank_twin(entry)))
     twice = tuple((one, other) for one, other in pairwise(named) if one.name == other.name)
     segments = [entry for entry in named if entry not in {other for _, other in twice}]
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))
@@ -226,10 +230,6 @@ def _directories(root: str, conf: BrokerConf) -> list[str]:
         if local_status.status_of(path) is not None:
             there.setdefault(outputs.resolved(path), path)
     return list(there.values()) or [locations.join(root, COMMIT_LOG)]
-
-
-def _is_blank(file: FileStatus) -> bool:
-    return not any(files.read_range(file.path, 0, min(8, file.size)))
 
 
 def _segment_size(conf: BrokerConf, segments: Sequence[FileStatus]) -> int:

@@ -63,13 +63,9 @@ def parts_of(made: MadeSegment) -> Iterator[tuple[int, bytes]]:
     parts.append((at, held, own))
     for begin, end, source in parts:
         if begin < end:
-            yield from _chunks(begin, end, source)
-
-
-def _chunks(begin: int, end: int, source: Segment) -> Iterator[tuple[int, bytes]]:
-    with files.RangeReader(source.path) as reader:
-        for at in range(begin, end, CHUNK):
-            yield at - source.base, reader.read(at - source.base, min(CHUNK, end - at))
+            with files.RangeReader(source.path) as reader:
+                for position in range(begin - source.base, end - source.base, CHUNK):
+                    yield position, reader.read(position, min(CHUNK, end - source.base - position))
 
 
 def make_segment(made: MadeSegment) -> None:

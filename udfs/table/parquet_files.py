@@ -271,13 +271,10 @@ def file_statistics(
         ]
         told = [item for item in ranges if item is not None]
         if told and len(told) == len(ranges):
-            smallest[name] = _smallest(min(item["min"] for item in told))
+            least = min(item["min"] for item in told)
+            smallest[name] = least[:_STATISTICS_LENGTH] if isinstance(least, str) else _plain(least)
             largest[name] = _largest(max(item["max"] for item in told))
     return {"numRecords": metadata.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
-
-
-def _smallest(value: Any) -> Any:
-    return value[:_STATISTICS_LENGTH] if isinstance(value, str) else _plain(value)
 
 
 def _largest(value: Any) -> Any:
@@ -287,9 +284,8 @@ def _largest(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value
+    is_time = isinstance(value, datetime)
+    return value.isoformat(timespec="milliseconds").replace("+00:00", "Z") if is_time else value
 
 
 @dataclass(frozen=True)

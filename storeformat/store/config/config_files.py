@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from storeformat.errors import MissingInput, NotAStore
+from storeformat.errors import MissingInput
 from storeformat.storage import files, local_status, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config import fastjson
@@ -128,9 +128,6 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
         return ConfigCopy(path, FileState.ABSENT)
     if status.is_directory:
         return ConfigCopy(path, FileState.TORN, status.modified_ms, why="a directory")
-    if status.size > LARGEST_FILE:
-        raise NotAStore("this is not a broker's configuration file", path=path, found=status.size,
-                        expected=f"at most {LARGEST_FILE} bytes")  # fmt: skip
     if status.size == 0:
         return ConfigCopy(path, FileState.EMPTY, status.modified_ms)
     try:

@@ -163,7 +163,7 @@ def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "config" / "topics.json").open("wb") as file:
         file.truncate(30 << 30)
     assert refusal(NotAStore, lambda: read_config(str(tmp_path), "topics.json")) == {
-        "what": "this is not a broker's configuration file",
+        "what": "this file is too large",
         "path": str(tmp_path / "config" / "topics.json"),
         "found": 30 << 30,
         "expected": "at most 268435456 bytes",
