@@ -156,21 +156,14 @@ def recorded_by(what: BrokerRows, topics: Sequence[str], transactions: Mapping[s
     return found
 
 
-def _watched(what: BrokerRows, seen: BrokerState | None) -> tuple[str, str]:
-    """Returns the transactions that no other commit may have made meanwhile: of the epoch that was seen, and of a
-    repair's.
+def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
+    """Raises Overtaken unless a table's transactions, of the epoch that was seen and of a repair's, are those of the
+    state on which rows are based.
     """
     prefix = application_prefix(what.cluster, what.broker)
-    epoch = seen.epoch if seen and seen.recorded else what.epoch
-    return f"{prefix}{epoch}", f"{prefix}{epoch + 1}"
-
-
-def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
-    """Raises Overtaken unless a table's transactions are those of the state on which rows are based."""
-    expected = seen.end if seen and seen.recorded else None
-    for name, known in zip(_watched(what, seen), (expected, None), strict=True):
-        if transactions.get(name) != known:
-            raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
+    epoch, end = (seen.epoch, seen.end) if seen and seen.recorded else (what.epoch, None)
+    if transactions.get(f"{prefix}{epoch}") != end or f"{prefix}{epoch + 1}" in transactions:
+        raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
 
 
 def application_prefix(cluster: str, broker: str) -> str:

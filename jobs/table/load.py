@@ -396,7 +396,8 @@ class Load:
     ) -> dict[str, Any]:
         reading = self._reading
         damaged = bool(reading and reading.damaged_places)
-        self._warn_of_topics(commit, window)
+        if self._topics and commit and not commit.rows and reading and reading.end > window.rows_from:
+            self._reporter.warn(f"no new message is of {', '.join(self._topics)}")  # a name mistyped?
         self._warn_of_deliveries(commit, table, window)
         return {
             "damaged": damaged,
@@ -410,12 +411,6 @@ class Load:
             "gap": {"begin": window.gap[0], "end": window.gap[1]} if window.gap else None,
             "dry_run": self._options.dry_run,
         }
-
-    def _warn_of_topics(self, commit: commits.Commit | None, window: Window) -> None:
-        """Warns where topics were asked for and none of the new messages is of them: a name mistyped?"""
-        reading = self._reading
-        if self._topics and commit and not commit.rows and reading and reading.end > window.rows_from:
-            self._reporter.warn(f"no new message is of {', '.join(self._topics)}")
 
     def _warn_of_deliveries(
         self, commit: commits.Commit | None, table: messages_table.MessagesTable | None, window: Window

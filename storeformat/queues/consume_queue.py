@@ -279,15 +279,6 @@ def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Ite
         yield piece
 
 
-def filler_units(unit: Structs, count: int) -> Structs:
-    """Returns ``count`` copies of a neighbour's unit (an array of one), for the places of lost messages.
-
-    A filler must be a valid unit or recovery ends the queue there, and it must not be a pre-blank: consumers would skip
-    all later messages of the log's first segment. Copies of a real unit only deliver that message again.
-    """
-    return np.repeat(unit, count)
-
-
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:
     """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out.
 

@@ -208,11 +208,15 @@ class BuildQueueFiles:
 
 
 def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
-    """Yields the units of a consume-queue file, rows of ``kind``, slice by slice; they may be written to."""
+    """Yields the units of a consume-queue file, rows of ``kind``, slice by slice; they may be written to.
+
+    In the places of lost messages are copies of a neighbour's unit. A filler must be a valid unit or recovery ends the
+    queue there, and no pre-blank: consumers would skip all later messages of the log's first segment.
+    """
     for number, (path, begin, count) in enumerate(file.slices):
         filler = file.fillers is not None and bool(file.fillers[number])
         units = readers.rows(path, kind, begin, 1 if filler else count)
-        yield consume_queue.filler_units(units, count) if filler else units
+        yield np.repeat(units, count) if filler else units
 
 
 def _bytes_of(slices: Iterator[Structs]) -> Iterator[memoryview]:
