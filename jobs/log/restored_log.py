@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput, NotAStore, Refused
+from storeformat.errors import MissingInput, NotAStore, Refused, WrongSettings
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
@@ -155,11 +155,14 @@ def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy],
     reading, last = own.reading, store.segments[-1]
     open_end = options.until_offset is None and store.committed is None and not store.is_live
     end = max((copy.reading.end for copy in copies), default=0)
-    if not open_end or end <= reading.end:
+    if not open_end or end <= reading.end or not locations.is_local(store.root):
         return own
-    end = min(end_of_units(store, reading), end)
-    if end <= reading.end:
+    proven = reading.end
+    with suppress(WrongSettings):  # queues in two places at once prove nothing
+        proven = end_of_units(store, reading)
+    if proven == reading.end:
         return own
+    end = min(proven, end)
     segments = [*store.segments, *_missing(store, last.end, end)]
     lost = LogRange(reading.end, segments[-1].end, "the store's own queues have units of records that are not here")
     return replace(own, reading=replace(reading, segments=segments, damaged=[*reading.damaged, lost]))

@@ -283,6 +283,17 @@ def test_a_replica_has_the_tail_that_queues_prove(name: str, left: str, policy: 
     assert read(root, settings, replicas=(str(copy),), on_damage=policy).end < sound.end  # nothing proves it now
 
 
+def test_queues_in_two_places_prove_no_tail(tmp_path: Path) -> None:
+    root, _, _ = unpacked("base-clean-5.3.3", tmp_path)
+    copy = shutil.copytree(root, tmp_path / "copy")
+    max((root / "commitlog").iterdir()).unlink()
+    for light, taken in (("false", True), ("true", False)):
+        settings = (("rocksdbCQDoubleWriteEnable", "true"), ("combineCQUseRocksdbForLmq", light))
+        options = LogOptions(store=str(root), settings=settings, replicas=(str(copy),))
+        store = open_store(options, restores=True, needs_index_sizes=False)
+        assert bool(restored(store, options, LocalRunner(), str(tmp_path / light)).healed) == taken
+
+
 def test_units_of_a_log_that_was_cut_prove_nothing() -> None:
     parts = [([0, 10, 5, 30], [10, 10, 10, 10]), ([40, 50, 60], [10, 15, 10]), ([100], [5]), ([90], [11])]
     kept = _alone([(np.array(places), np.array(sizes)) for places, sizes in parts])
