@@ -184,7 +184,9 @@ def _stored(
         else:
             if not reading.whole and len(lost.damaged) > 1:
                 yield queue, _of_file(stored, offset_at(stored, reading.begin), begin or 0)
-            yield queue, _of_file(stored, end, stored.end)
+            last = units_at(stored, np.array([min(end, stored.end) - 1]))["phy_offset"]
+            was_made_anew = lost.lost(last.astype(np.int64)).any()  # the survivors are of its topic's life before
+            yield queue, _of_file(stored, offset_at(stored, first_lost) if was_made_anew else end, stored.end)
 
 
 def _of_file(stored: QueueEnd, begin: int, end: int) -> Iterator[_Units]:
