@@ -80,6 +80,8 @@ class LogCopy:
 
     name: str
     reading: LogReading
+    absent: Sequence[ByteRange] = ()
+    """Bytes that none of its files holds: they are read as zeros, and are sound in no record."""
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -90,7 +92,7 @@ class LogCopy:
         """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
-        return without(found, joined((item.begin, item.end) for item in self.reading.damaged))
+        return without(found, joined([*((item.begin, item.end) for item in self.reading.damaged), *self.absent]))
 
     @property
     def sound(self) -> list[ByteRange]:
@@ -102,8 +104,17 @@ class LogCopy:
         """The bytes in which something may be lost."""
         reading = self.reading
         stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
-        absent = [(segment.end - segment.missing, segment.end) for segment in reading.segments]
-        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *absent])
+        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *self.absent])
+
+    @property
+    def held(self) -> list[ByteRange]:
+        """The bytes that its files hold, whatever they are."""
+        return without(joined((segment.base, segment.end) for segment in self.segments), self.absent)
+
+
+def absent_in(segments: Iterable[Segment]) -> list[ByteRange]:
+    """Returns the bytes of segments that no file holds."""
+    return [(segment.end - segment.missing, segment.end) for segment in segments if segment.missing]
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,11 @@ class LogReading:
         return next((scan.times.last for scan in reversed(self.scans) if scan.times.last is not None), 0)
 
     @property
+    def ends_with_segment(self) -> bool:
+        """Whether it fills its last segment: a broker makes the next one before it needs it."""
+        return self.end == self.segments[-1].end
+
+    @property
     def damaged_places(self) -> list[LogRange]:
         """What a broker would cut its log at: damage, the records that count although they are damaged, and what was
         taken from replicas.

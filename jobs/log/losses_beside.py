@@ -9,8 +9,8 @@ committed offsets    at least the messages up to which a group has read a queue
 retried messages     at least those that they were made of, each at the offset that its ORIGIN_MESSAGE_ID names
 ===================  =================================================================================================
 
-The last three are asked where the log is salvaged. A committed offset may be wrong (4.x keeps those of a topic that was
-deleted), so it counts only where the lost bytes have room for the messages.
+The last three are asked where the log is salvaged, or ends with its last segment. A committed offset may be wrong (4.x
+keeps those of a topic that was deleted), so it counts only where the lost bytes have room for the messages.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
     messages = sum(row.messages for row in rows)
     at_least = messages + len(unexplained)
-    if reading.salvaged:
+    if reading.salvaged or reading.ends_with_segment:
         at_least = max(at_least, messages + _beyond_ends(store, reading, ends))
         proven = np.union1d(proven, _in_index(store, lost))
         if ranges[0][1] < _FURTHEST:

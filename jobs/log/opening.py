@@ -259,11 +259,12 @@ def _with_losses_beside(
 
 
 def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
-    """Returns whether a broker that stopped in order had more messages, as its checkpoint says. To look at the ends of
-    all queues takes seconds, which a store as it should be is not to cost.
+    """Returns whether the broker had more messages: one that stopped in order, as its checkpoint says, or one that lost
+    the segment after its last one, which it makes before it needs it. To look at the ends of all queues takes seconds,
+    which a store as it should be is not to cost.
     """
-    if reading.damaged or files.exists(locations.join(store.root, ABORT)):
-        return bool(reading.damaged)
+    if reading.damaged or reading.ends_with_segment or files.exists(locations.join(store.root, ABORT)):
+        return bool(reading.damaged) or reading.ends_with_segment
     path = locations.join(store.root, CHECKPOINT)
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None

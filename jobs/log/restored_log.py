@@ -16,11 +16,13 @@ from jobs.contract.reporter import Reporter
 from jobs.log.healing import (
     HealedRange,
     LogCopy,
+    absent_in,
     common,
     compare,
     differing_copies,
     plan_healing,
     refuse_differing,
+    without,
 )
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.losses_beside import end_of_units
@@ -49,6 +51,8 @@ class Restored:
     notes: list[str] = field(default_factory=list)
     replicas: list[dict[str, object]] = field(default_factory=list)
     """Of each replica: where its log begins and ends, and where it first differs in a sound record."""
+    is_held: bool = True
+    """Whether each byte of its segments is in a file of it or of a replica."""
 
     def facts(self) -> dict[str, Any]:
         """Returns the part of the report that tells of it; nothing where nothing was asked for or missing."""
@@ -75,9 +79,8 @@ def restored(
         return Restored(store)
     filled, made = _filled(store, locations.join(directory, "filled"))
     if not options.replicas:
-        return Restored(filled, absent, made=made, notes=list(map(_note_of, absent)))
-    own = LogCopy(store.root, _salvaged(filled, options, runner))
-    own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
+        return Restored(filled, absent, made=made, notes=list(map(_note_of, absent)), is_held=False)
+    own = _with_segments(LogCopy(store.root, _salvaged(filled, options, runner)), store.segments)
     replicas = [
         _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
         for number, root in enumerate(options.replicas)
@@ -90,9 +93,9 @@ def restored(
     refuse_differing(runner, fitting)
     own = _with_lost_tail(store, own, fitting, options)
     store = replace(store, segments=[*_missing_head(store, own, fitting), *own.segments])
-    own = replace(own, reading=replace(own.reading, segments=list(store.segments)))
+    own = _with_segments(own, store.segments)
     absent = list(_absent(store.segments))
-    notes = [*map(_note_of, absent), *_told(store, own.reading, compared)]
+    notes = [*map(_note_of, absent), *_told(store, own, compared)]
     rows = [_row(replica, offset) for replica, offset in compared]
     healing = plan_healing(own, fitting, locations.join(directory, "healed"))
     for item in healing.segments:
@@ -105,14 +108,23 @@ def restored(
     )
     if absent and options.on_damage != "salvage":
         left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
-        if nowhere := common(left, [(item.begin, item.end) for item in absent]):
+        if nowhere := common(left, own.absent):
             raise NotAStore(
                 "bytes of the commit log are missing, and no replica has them without damage",
                 path=store.root,
                 offset=nowhere[0][0],
                 advice="name a copy that has them (--replica ROOT), or --on-damage salvage goes on without them",
             )
-    return Restored(whole, absent, healing.ranges, [item.path for item in healing.segments], notes, rows)
+    nowhere = list(own.absent)
+    for replica in fitting:
+        nowhere = without(nowhere, replica.held)
+    made = [item.path for item in healing.segments]
+    return Restored(whole, absent, healing.ranges, made, notes, rows, is_held=not nowhere)
+
+
+def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
+    """Returns the log with its segments as files hold them."""
+    return replace(own, reading=replace(own.reading, segments=list(segments)), absent=absent_in(segments))
 
 
 @contextmanager
@@ -178,13 +190,13 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
     ]
 
 
-def _told(store: OpenedStore, own: LogReading, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
+def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
     """Yields where replicas differ from the log and how far they go beyond it, where nothing is taken from them."""
     own_begin, hours = store.segments[0].base, store.conf.reserved_hours
     for replica, offset in compared:
         begin, end = replica.reading.begin, replica.reading.end
-        if end > max([own.end, *(item.end for item in own.damaged)]):
-            yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.end}"
+        if end > max([own.reading.end, *(stop for _, stop in own.lost)]):
+            yield f"{replica.name} goes on to offset {end}, after the end of this log at {own.reading.end}"
         if begin < own_begin:
             why = f": what is between is older than the {hours} hours of fileReservedTime" if offset is None else ""
             yield f"{replica.name} begins at offset {begin}, this log at {own_begin}{why}"
@@ -246,8 +258,7 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
         )
     copy = replace(store, root=root, segments=segments, committed=None, missing_from=None)
     filled, _ = _filled(copy, directory)
-    reading = _salvaged(filled, replace(options, until_offset=None), runner)
-    return LogCopy(root, reading)
+    return LogCopy(root, _salvaged(filled, replace(options, until_offset=None), runner), absent_in(segments))
 
 
 def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:

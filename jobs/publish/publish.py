@@ -22,6 +22,7 @@ from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, local_status, locations, outputs, store_owner
 from storeformat.store import swap
 from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.broker_rules import DEFAULT
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
@@ -67,7 +68,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         told = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
         told |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
         settings = [(name, text) for name, text in told.items() if text and name not in conf.given]
-        facts |= start_facts(root, options.broker_conf, settings, made.broker_version)
+        version = None if made.broker_version == DEFAULT else made.broker_version  # else the store may have shown none
+        facts |= start_facts(root, options.broker_conf, settings, version)
     return reporter.report("publish", **facts)
 
 

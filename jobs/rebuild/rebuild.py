@@ -169,7 +169,7 @@ def _report(
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
     return reporter.report(
         "rebuild",
-        damaged=reading.is_damaged or bool(store.segments[-1].missing) or bool(offsets and offsets.lacks_groups),
+        damaged=reading.is_damaged or not whole.is_held or bool(offsets and offsets.lacks_groups),
         **store.facts(),
         **reading.facts(),
         **whole.facts(),

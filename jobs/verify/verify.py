@@ -69,7 +69,7 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
     reporter.note(*whole.notes, *reading.notes)
     facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
     if not live and options.only == JUDGED and options.until_offset is None and locations.is_local(store.root):
-        facts |= start_facts(options.store, options.broker_conf, options.settings, store.rules.version)
+        facts |= start_facts(options.store, options.broker_conf, options.settings, options.broker_version)
     return reporter.report(
         "verify",
         differs=any(row["first_difference"] is not None for row in whole.replicas),

@@ -20,7 +20,7 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.healing import Healing, LogCopy, plan_healing, refuse_differing
+from jobs.log.healing import Healing, LogCopy, absent_in, plan_healing, refuse_differing
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import Refused
@@ -45,7 +45,7 @@ def copy_of(name: str, contents: dict[int, bytes | None]) -> LogCopy:
         held = b"" if data is None else data
         MemoryReader.contents[f"{name}/{base}"] = held + bytes(SEGMENT - len(held))
         segments.append(Segment(f"{name}/{base}", base, SEGMENT, missing=SEGMENT - len(held)))
-    return LogCopy(name, read(segments))
+    return LogCopy(name, read(segments), absent_in(segments))
 
 
 def healed(copies: Sequence[LogCopy]) -> tuple[Healing, dict[int, bytes]]:

@@ -283,6 +283,15 @@ def test_a_replica_has_the_tail_that_queues_prove(name: str, left: str, policy: 
     assert read(root, settings, replicas=(str(copy),), on_damage=policy).end < sound.end  # nothing proves it now
 
 
+@pytest.mark.parametrize("policy", ["salvage", "fail"])
+def test_the_index_tells_of_a_last_segment_that_is_gone(policy: str, tmp_path: Path) -> None:
+    (store,) = golden.stores("stale-blank-4.9.8")
+    root = golden.unpack(store, tmp_path / "store")
+    (root / "abort").touch()
+    max((root / "commitlog").iterdir()).unlink()
+    assert read(root, store.settings, on_damage=policy).losses.at_least == 1
+
+
 def test_queues_in_two_places_prove_no_tail(tmp_path: Path) -> None:
     root, _, _ = unpacked("base-clean-5.3.3", tmp_path)
     copy = shutil.copytree(root, tmp_path / "copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,25 @@ def test_a_short_segment_is_damaged_from_where_it_ends(log: LogBuilder, tmp_path
     assert reading.losses.messages == len(log.records) - len(held)
     assert found.absent[0].begin == 2 * SIZE + length
     assert all(2 * SIZE + length - 200 < item.begin < item.end <= 3 * SIZE for item in reading.damaged)
+
+
+@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_file_that_ends_within_the_properties_of_a_record_holds_no_sound_record_there(
+    number: int, copied: bool, tmp_path: Path
+) -> None:
+    """Zeros in place of its last bytes would pass each check."""
+    log = LogBuilder(SIZE)
+    while log.end_offset < 4 * SIZE + 1_000:
+        log.message(Message("Topic", body=b"x" * 50, properties={"long": "y" * 50}))
+    log.settle()
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    last = [record for record in log.records if record.offset // SIZE == number][-1]
+    os.truncate(segment(root, number), last.end - 20 - number * SIZE)
+    found, reading = whole(root, tmp_path / "work", *([slave] * copied), on_damage="salvage")
+    assert found.is_held == copied
+    if copied:
+        assert (reading.records, reading.is_damaged, found.notes[1:]) == (len(log.records), False, [])
 
 
 def test_repair_log_writes_the_filled_segment(log: LogBuilder, tmp_path: Path) -> None:
