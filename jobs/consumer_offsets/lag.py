@@ -70,20 +70,12 @@ _NO_MESSAGE = (0, 0)
 
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
-    root = store.root
-    committed = committed_offsets(store)
     ends = _ranges(store)
     rows = [
-        _row(
-            name,
-            topic,
-            queue_id,
-            offset,
-            *ends.get((topic, queue_id), _NO_MESSAGE if ends and not offset else (None, None)),
-        )
-        for (topic, name), queues in committed.items()
+        _row(name, topic, queue, at, *ends.get((topic, queue), _NO_MESSAGE if ends and not at else (None, None)))
+        for (topic, name), queues in committed_offsets(store).items()
         if group in (None, name)
-        for queue_id, offset in sorted(queues.items())
+        for queue, at in queues.items()
     ]
     rows.sort(key=lambda row: (-(row["lag"] or 0), row["group"], row["topic"], row["queue_id"]))
     notes = []
@@ -96,7 +88,7 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
         notes.append(f"{beyond} committed offsets are beyond the end of their queue: the group gets nothing new there")
     if deleted := sum(row["deleted"] for row in rows):
         notes.append(f"{deleted} messages were deleted before their group had read them")
-    if holds_pairs(locations.join(root, DATABASE)) and not store.queues_in.in_rocksdb:
+    if holds_pairs(locations.join(store.root, DATABASE)) and not store.queues_in.in_rocksdb:
         notes.append(f"{DATABASE}/ is a RocksDB database, which a broker of another storeType reads")
     return rows, notes
 

@@ -151,9 +151,6 @@ def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
     return replace(one, offset=at.get((one.topic, one.queue_id), one.range[1]), source=TIME, found=before)
 
 
-_WITH_GROUPS = ("topics.json", "subscriptionGroup.json")
-
-
 @dataclass(frozen=True)
 class OffsetsPlan:
     """Which offset each group gets, and from which copies there was to choose."""
@@ -253,8 +250,8 @@ def plan_offsets(
     when = None if time is None else offsets_at(reading, ranges, time)
     chosen = choose(copies, ranges, consumption, when)
     groups = {one.group for one in chosen}
-    topics, subscriptions = (read_config(store.root, name).value or {} for name in _WITH_GROUPS)
-    unknown = [name for name in known_groups(topics, subscriptions) if name not in groups]
+    with_groups = (read_config(store.root, name).value or {} for name in ("topics.json", "subscriptionGroup.json"))
+    unknown = [name for name in known_groups(*with_groups) if name not in groups]
     plan = OffsetsPlan(
         tuple(chosen), tuple(copies), tuple(unknown), reading.last_timestamp,
         into_database=queues_of(store).in_rocksdb, light_groups=with_light_groups(store),

@@ -6,7 +6,7 @@ BatchCQ topics lie only their files tell, and of what lies in RocksDB nothing is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,7 +40,6 @@ class QueueRanges:
         return found
 
     def queues(self, topic: str) -> list[int]:
-        """Returns the ids of the queues of a topic."""
         return sorted(queue_id for name, queue_id in self.known if name == topic)
 
 
@@ -67,19 +66,13 @@ def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[Topi
     A broker bisects (resetOffsetByTime), and may pass over messages where its clock was set back; here none is.
     """
     found = {queue: end for queue, (_, end) in ranges.known.items()}
-    for queue, offset in _first_in_runs(reading, time):
-        found[queue] = min(found.get(queue, offset), offset)
-    return found
-
-
-def _first_in_runs(reading: LogReading, time: int) -> Iterator[tuple[TopicQueue, int]]:
-    """Yields a queue and the offset of the first message at or after a time, of each run that has one."""
-    table = reading.queue_runs
-    runs = table.runs
+    table, runs = reading.queue_runs, reading.queue_runs.runs
     with Readers() as readers:
         for row in np.flatnonzero(table.plan().in_last_life).tolist():
             path = reading.scans[int(table.scan_of_run[row])].units.times_path
             times = readers.rows(path, TIME, int(runs.begins[row]), int(runs.counts[row]))
             later = np.flatnonzero(times >= time)
             if len(later):
-                yield table.queue_at(row), max(int(runs.first_queue_offsets[row]) + int(later[0]), 0)
+                queue, offset = table.queue_at(row), max(int(runs.first_queue_offsets[row]) + int(later[0]), 0)
+                found[queue] = min(found.get(queue, offset), offset)
+    return found

@@ -137,10 +137,7 @@ class DemoOptions(JobOptions):
     """``demo``."""
 
     output: Annotated[str | None, DIR, "keep the rebuilt files and the table in DIR (default: remove them)"] = None
-
-    @property
-    def scans_log(self) -> bool:
-        return True
+    scans_log = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,10 +184,7 @@ class RebuildOptions(LogOptions):
     """Files on a disk keep their length, for their zeros are holes."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
     dry_run: DryRun = False
-
-    @property
-    def scans_log(self) -> bool:
-        return True
+    scans_log = True
 
     @property
     def ends_with_data(self) -> bool:
@@ -248,10 +242,7 @@ class VerifyOptions(FleetOptions):
     only: Annotated[
         tuple[Artefact, ...], Given(read.artefacts, "LIST"), "some of consumequeue,index,checkpoint,consumer-offsets"
     ] = JUDGED
-
-    @property
-    def scans_log(self) -> bool:
-        return True
+    scans_log = True
 
 
 Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)

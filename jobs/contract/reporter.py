@@ -37,7 +37,6 @@ class Reporter:
 
     @classmethod
     def for_options(cls, options: JobOptions) -> Reporter:
-        """Returns the reporter that the options ask for."""
         return cls(quiet=options.quiet, dated=True)
 
     def for_part(self, name: str) -> Reporter:
@@ -48,11 +47,9 @@ class Reporter:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken so far."""
         return round(time.monotonic() - self.begun, 3)
 
     def say(self, text: str) -> None:
-        """Says what is done next."""
         if not self.quiet:
             self._line(text)
 

@@ -5,6 +5,7 @@ The numbers are those of the views in ``jobs/report/sql/views``, added up over b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -85,12 +86,10 @@ class Facts:
 
     @property
     def messages(self) -> int:
-        """All messages."""
         return sum(broker["messages"] for broker in self.brokers)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all records."""
         return sum(broker["bytes"] for broker in self.brokers)
 
     @property
@@ -168,12 +167,17 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
     retries, dead = total("retries", "messages", kind="retry"), total("retries", "messages", kind="dlq")
     groups = len({row["consumer_group"] for row in checks["retries"]})
     surplus = total("duplicates", "surplus")
-    outcomes: dict[str, int] = {}
+    outcomes = Counter[str]()
     for row in checks["transactions"]:
-        outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + row["transactions"]
+        outcomes[row["outcome"]] += row["transactions"]
     scheduled, overdue = total("delays", "scheduled"), total("delays", "overdue")
-    latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=None)
+    latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=-1)
     earliest = min((row["min_late_ms"] for row in checks["delays"] if row["min_late_ms"] is not None), default=0)
+    delays = f"{scheduled:,} delayed messages, {overdue:,} overdue"
+    if latest >= 0:
+        delays += f", at most {latest:,} ms late"
+    if earliest < 0:
+        delays += f"; up to {-earliest:,} ms too early: was the broker's messageDelayLevel given to load?"
     missing, places = total("gaps", "missing"), total("gaps", "places")
     again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
@@ -181,17 +185,7 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
         "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
         "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
         "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
-        "delays": (
-            f"{scheduled:,} delayed messages, {overdue:,} overdue"
-            + ("" if latest is None or latest < 0 else f", at most {latest:,} ms late")
-            + (
-                f"; up to {-earliest:,} ms too early: was the broker's messageDelayLevel given to load?"
-                if earliest < 0
-                else ""
-            )
-            if scheduled
-            else "none"
-        ),
+        "delays": delays if scheduled else "none",
         "gaps": (
             f"{missing:,} messages are missing in queues"
             + (f"; at {again:,} places offsets restart or occur twice" if again else "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -103,10 +104,7 @@ def _isolated(name: str) -> str:
 
 
 def _heading(title: str, facts: Facts, table: str, version: int) -> str:
-    cards = [
-        ("messages", f"{facts.messages:,}"),
-        ("in the commit log", size_text(facts.bytes)),
-    ]
+    cards = [("messages", f"{facts.messages:,}"), ("in the commit log", size_text(facts.bytes))]
     stored = ""
     if facts.first_stored:
         cards += [("from first to last", span_text(facts.span)), ("on average", rate_text(facts.mean_rate))]
@@ -144,10 +142,10 @@ def _groups(facts: Facts) -> str:
 def _over_time(facts: Facts, pictures: Pictures) -> str:
     if not pictures.bytes_by_time:
         return "<p>No message has a store time of this calendar.</p>"
-    of_topic: dict[str, int] = {}
+    of_topic = Counter[str]()
     for row in pictures.bytes_by_time:
         if row["topic"] is not None:
-            of_topic[row["topic"]] = of_topic.get(row["topic"], 0) + row["bytes"]
+            of_topic[row["topic"]] += row["bytes"]
     ranked = sorted(of_topic, key=lambda topic: (-of_topic[topic], topic))
     named = ranked if len(ranked) <= _MOST_SERIES else ranked[: _MOST_SERIES - 1]
     first = min(row["at"] for row in pictures.bytes_by_time)

@@ -31,11 +31,7 @@ _LARGE = ("trillion", "billion", "million", "thousand")
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 11,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

@@ -47,34 +47,17 @@ from udfs.table.table_files import ReadFiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-VIEWS = (
-    "storage_by_topic",
-    "storage_by_queue",
-    "storage_by_tag",
-    "storage_by_host",
-    "storage_by_hour",
-    "storage_by_date",
-    "throughput",
-    "size_buckets",
-    "retry_ageing",
-    "duplicates",
-    "duplicates_by_topic",
-    "transactions",
-    "transaction_outcomes",
-    "delays",
-    "delay_accuracy",
-    "queue_gaps",
-    "messages_gaps",
-    "clock_steps",
-    "clock_skew_by_host",
-)
-"""Each reads ``messages`` and views before it."""
-TRACE_VIEWS = ("traces", "consumptions")
-"""Views that need bodies and the functions of ``jobs.report.functions``."""
 _OF_CHECKS = (
     "retry_ageing", "duplicates", "duplicates_by_topic", "transactions", "transaction_outcomes", "delays",
     "delay_accuracy", "queue_gaps", "clock_steps", "clock_skew_by_host",
 )  # fmt: skip
+VIEWS = (
+    "storage_by_topic", "storage_by_queue", "storage_by_tag", "storage_by_host", "storage_by_hour", "storage_by_date",
+    "throughput", "size_buckets", *_OF_CHECKS, "messages_gaps",
+)  # fmt: skip
+"""Each reads ``messages`` and views before it."""
+TRACE_VIEWS = ("traces", "consumptions")
+"""Views that need bodies and the functions of ``jobs.report.functions``."""
 _OF_PLOTS = ("storage_by_topic", "throughput", "size_buckets")
 
 

@@ -157,8 +157,8 @@ def recorded_by(what: BrokerRows, topics: Sequence[str], transactions: Mapping[s
 
 
 def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
-    """Raises Overtaken unless a table's transactions, of the epoch that was seen and of a repair's, are those of the
-    state on which rows are based.
+    """Raises Overtaken unless a table's transactions of the epoch that was seen, and of a repair's after it, are those
+    of the state on which rows are based.
     """
     prefix = application_prefix(what.cluster, what.broker)
     epoch, end = (seen.epoch, seen.end) if seen and seen.recorded else (what.epoch, None)

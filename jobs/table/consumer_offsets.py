@@ -23,21 +23,19 @@ from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSET
 SUFFIX = "_consumer_offsets"
 _ATTEMPTS = 5
 """Of several that find no table and make one, delta-rs lets all but one fail."""
-SCHEMA = pa.schema(
-    [
-        pa.field("cluster", pa.string()),
-        pa.field("broker", pa.string()),
-        pa.field("loaded_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this snapshot was taken"}),
-        pa.field("group", pa.string()),
-        pa.field("topic", pa.string()),
-        pa.field("queue_id", pa.int32()),
-        pa.field("committed", pa.int64()),
-        pa.field("queue_begin", pa.int64(), metadata={"comment": "First queue offset that the log still has"}),
-        pa.field("queue_end", pa.int64()),
-        pa.field("lag", pa.int64(), metadata={"comment": "Messages that can still be read"}),
-        pa.field("deleted", pa.int64(), metadata={"comment": "Messages that were deleted before they were read"}),
-    ]
-)
+SCHEMA = pa.schema([
+    pa.field("cluster", pa.string()),
+    pa.field("broker", pa.string()),
+    pa.field("loaded_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this snapshot was taken"}),
+    pa.field("group", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("queue_id", pa.int32()),
+    pa.field("committed", pa.int64()),
+    pa.field("queue_begin", pa.int64(), metadata={"comment": "First queue offset that the log still has"}),
+    pa.field("queue_end", pa.int64()),
+    pa.field("lag", pa.int64(), metadata={"comment": "Messages that can still be read"}),
+    pa.field("deleted", pa.int64(), metadata={"comment": "Messages that were deleted before they were read"}),
+])  # fmt: skip
 
 
 def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[int, list[str]]:

@@ -95,7 +95,6 @@ class CommitLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Returns the name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -104,7 +103,7 @@ class CommitLogSource(DataSource):
             return schemas.to_spark(schemas.DEFECTS)
         names = [name.strip() for name in self._given.get("columns", "").split(",") if name.strip()]
         if not names:
-            names = list((schemas.MESSAGES_WITH_BODY if self._is_set("withbodies") else schemas.MESSAGES).names)
+            names = schemas.messages(bodies=self._is_set("withbodies")).names
         return schemas.to_spark(_selected(HEAD_COLUMNS if names == ["heads"] else names))
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -24,11 +24,9 @@ def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int
         return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
     raise WrongSettings(
         f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
-        path=store.root,
-        found=levels,
-        expected=store.layout.message_delay_level,
+        path=store.root, found=levels, expected=store.layout.message_delay_level,
         advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
-    )
+    )  # fmt: skip
 
 
 _SHORTEST = f"""

@@ -37,7 +37,7 @@ class Drafts:
         for scan, written in drafted:
             scans.append(scan)
             place = _place(ProvenRange.of(scan.report, scan.records))
-            self._remove(self._files.pop(place, ()))
+            remove_files(self._write.table, self._files.pop(place, ()))
             self._files[place] = written
         return scans
 
@@ -63,13 +63,15 @@ class Drafts:
     def discard(self) -> None:
         """Removes what nobody took. Nothing of it is in a version of the table."""
         for found in self._files.values():
-            self._remove(found)
+            remove_files(self._write.table, found)
         self._files = {}
 
-    def _remove(self, found: Iterable[WrittenFile]) -> None:
-        for file in found:
-            with suppress(StoreFormatError):  # what stays is harmless, and why the load ended says more
-                files.remove_object(locations.join(self._write.table, file.path))
+
+def remove_files(table: str, written: Iterable[WrittenFile]) -> None:
+    """Removes files that no version of the table has."""
+    for file in written:
+        with suppress(StoreFormatError):  # what stays is harmless, VACUUM removes it; why the load ended says more
+            files.remove_object(locations.join(table, file.path))
 
 
 def remove_files_of(run: str, table: str) -> None:

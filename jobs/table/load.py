@@ -30,12 +30,13 @@ from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.table import commits, messages_table
-from jobs.table.commits import commits_back_from, restored_before
+from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, restored_before
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log, tail_of
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
-from jobs.table.load_window import Row, Window, nothing_follows, plan_window, split_size_for
+from jobs.table.load_window import Row, Window, end_of, nothing_follows, plan_window, split_size_for
+from jobs.table.messages_table import MessagesTable
 from jobs.table.salvaged_rows import Difference, compare_with_log, doubt_of, first_doubt, replace_rows
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError, UsageError
@@ -106,7 +107,6 @@ class Load:
         self._was_salvaged = False
 
     def run(self) -> dict[str, Any]:
-        """Returns the facts of the report."""
         try:
             if self._options.repair_damaged:
                 return self._with_attempts(self._repair)
@@ -167,9 +167,8 @@ class Load:
             return self._facts(None, None if is_new else table, window, reading.end)
         return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
 
-    def _with_columns(self, table: messages_table.MessagesTable) -> messages_table.MessagesTable:
-        wanted = schemas.MESSAGES_WITH_BODY if self._options.with_bodies else schemas.MESSAGES
-        whole, missing = table.with_columns(wanted.names)
+    def _with_columns(self, table: MessagesTable) -> MessagesTable:
+        whole, missing = table.with_columns(schemas.messages(bodies=self._options.with_bodies).names)
         for name in missing:
             self._reporter.note(f"the table got the column {name}, which older rows do not have")
         return whole
@@ -198,7 +197,7 @@ class Load:
             )  # fmt: skip
         window, commit = Window(begin, begin, state.epoch + 1, repair=True), None
         if (found.count or state.salvaged_from is not None) and not options.dry_run:
-            what = commits.BrokerRows(
+            what = BrokerRows(
                 options.cluster, options.broker, begin, state.end, window.epoch,
                 self._metadata(window, state.end, ()) | {"differing_rows": found.count},
                 tail=tail_of(self._store.segments, state.end),
@@ -210,7 +209,7 @@ class Load:
         return facts | {"rows": len(found.rows) if commit else 0, "differing_rows": found.count}
 
     def _compare(
-        self, table: messages_table.MessagesTable, state: commits.BrokerState, begin: int, zone: str
+        self, table: MessagesTable, state: BrokerState, begin: int, zone: str
     ) -> tuple[Difference | None, WriteFiles]:
         """Returns how rows differ from the log, and what writes others."""
         size = state.end - begin
@@ -236,7 +235,7 @@ class Load:
         )
         return {"differs": True, "differing_rows": found.count}
 
-    def _newest_row(self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None) -> Row | None:
+    def _newest_row(self, table: MessagesTable | None, state: BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""
         options = self._options
         if table is None or state is None:
@@ -244,9 +243,7 @@ class Load:
         below = state.end if options.repair_from is None else options.repair_from
         return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
 
-    def _check_not_restored(
-        self, table: messages_table.MessagesTable | None, state: commits.BrokerState | None
-    ) -> None:
+    def _check_not_restored(self, table: MessagesTable | None, state: BrokerState | None) -> None:
         """Raises Refused where a RESTORE of the table took rows away that Delta's transactions still call loaded."""
         options = self._options
         if table is None or state is None or not state.recorded:
@@ -258,7 +255,7 @@ class Load:
             return
         last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
         log_begin = self._store.segments[0].base
-        reached = max(last["commit_log_offset"] + last["size"] if last else 0, log_begin)
+        reached = max(end_of(last) or 0, log_begin)
         if options.repair_from is None or options.repair_from > reached:
             raise Refused(
                 f"the table was restored to an older version (its version {version}): rows that were loaded are gone",
@@ -266,23 +263,21 @@ class Load:
                 advice=f"--repair-from {reached} loads them again",
             )  # fmt: skip
 
-    def _check_continues(self, table: messages_table.MessagesTable | None, window: Window, reading: LogReading) -> None:
+    def _check_continues(self, table: MessagesTable | None, window: Window, reading: LogReading) -> None:
         """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""
         last, options = window.last, self._options
-        agreeing: int | None
         if table is None:
             return
         is_another = window.tail is not None and tail_of(self._store.segments, window.rows_from) != window.tail
         if not is_another and (last is None or newest_row_in_log(self._store, [last], reading)):
-            agreeing = min(reading.end, window.rows_from)
-            if agreeing == window.rows_from and not begins_inside_a_record(self._store, window, reading):
-                return
+            agreeing: int | None = min(reading.end, window.rows_from)
             if agreeing == window.rows_from:
-                agreeing = last["commit_log_offset"] + last["size"] if last else None
+                if not begins_inside_a_record(self._store, window, reading):
+                    return
+                agreeing = end_of(last)
         else:
             rows = table.last_rows(options.cluster, options.broker, window.rows_from, _ROWS_COMPARED)
-            found = newest_row_in_log(self._store, rows, reading)
-            agreeing = found["commit_log_offset"] + found["size"] if found else None
+            agreeing = end_of(newest_row_in_log(self._store, rows, reading))
         if agreeing is None:
             advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
         else:
@@ -292,7 +287,7 @@ class Load:
             path=self._store.root, offset=last["commit_log_offset"] if last else reading.end, advice=advice,
         )  # fmt: skip
 
-    def _read(self, table: messages_table.MessagesTable | None, window: Window, zone: str) -> LogReading:
+    def _read(self, table: MessagesTable | None, window: Window, zone: str) -> LogReading:
         """Returns the proven reading of what is to be loaded, whose tasks leave drafts of its rows; a second attempt
         needs no second one.
         """
@@ -313,21 +308,20 @@ class Load:
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
-    def _check_topics(self, state: commits.BrokerState | None) -> None:
+    def _check_topics(self, state: BrokerState | None) -> None:
         """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
         options, topics = self._options, self._topics
         if options.repair_from is not None:
             if topics:
                 raise UsageError("--repair-from replaces the rows of all topics: leave out --topic")
         elif state is not None and state.topics != topics:
+            again = f"--repair-from {self._store.segments[0].base} loads all topics again"
             raise Refused(
                 "this broker was loaded with other topics: their rows could not be told from those that are missing",
                 path=self._path,
-                found=", ".join(topics) or "all topics",
-                expected=", ".join(state.topics) or "all topics",
-                advice="another --broker (or table) takes them; "
-                f"--repair-from {self._store.segments[0].base} loads all topics again",
-            )
+                found=", ".join(topics) or "all topics", expected=", ".join(state.topics) or "all topics",
+                advice=f"another --broker (or table) takes them; {again}",
+            )  # fmt: skip
 
     @property
     def _topics(self) -> tuple[str, ...]:
@@ -335,28 +329,19 @@ class Load:
         return tuple(sorted(set(map(str, self._options.topics))))
 
     def _commit(
-        self,
-        table: messages_table.MessagesTable,
-        state: commits.BrokerState | None,
-        window: Window,
-        reading: LogReading,
-        zone: str,
-    ) -> commits.Commit | None:
+        self, table: MessagesTable, state: BrokerState | None, window: Window, reading: LogReading, zone: str
+    ) -> Commit | None:
         """Returns the commit of the window's rows: of files that tasks write; in a repair, in place of those that hold
         older ones.
         """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
-        what = commits.BrokerRows(
-            options.cluster,
-            options.broker,
-            begin=window.rows_from,
-            done=reading.end,
-            epoch=window.epoch,
+        what = BrokerRows(
+            options.cluster, options.broker, begin=window.rows_from, done=reading.end, epoch=window.epoch,
             metadata=self._metadata(window, reading.end, reading.damaged),
             salvaged_from=first_doubt(read.rules.doubt, window.rows_from),
             tail=tail_of(self._store.segments, reading.end),
-        )
+        )  # fmt: skip
         size = reading.end - window.rows_from
         with session.runner_for(self._execution, self._reporter, "load", size) as runner:
             held: list[WrittenFile] = []
@@ -391,9 +376,7 @@ class Load:
             "damaged_ranges": [item.as_row() for item in damaged[:100]],
         }
 
-    def _facts(
-        self, commit: commits.Commit | None, table: messages_table.MessagesTable | None, window: Window, end: int
-    ) -> dict[str, Any]:
+    def _facts(self, commit: Commit | None, table: MessagesTable | None, window: Window, end: int) -> dict[str, Any]:
         reading = self._reading
         damaged = bool(reading and reading.damaged_places)
         if self._topics and commit and not commit.rows and reading and reading.end > window.rows_from:
@@ -412,9 +395,7 @@ class Load:
             "dry_run": self._options.dry_run,
         }
 
-    def _warn_of_deliveries(
-        self, commit: commits.Commit | None, table: messages_table.MessagesTable | None, window: Window
-    ) -> None:
+    def _warn_of_deliveries(self, commit: Commit | None, table: MessagesTable | None, window: Window) -> None:
         """Warns where deliveries contradict the delay levels, which the store's own queues do not show."""
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
@@ -434,14 +415,8 @@ def row_reader(
     store: OpenedStore, options: LoadOptions, reading: LogReading | None, rows_from: int, zone: str
 ) -> ReadRanges:
     """Returns what turns the proven ranges of a reading, if there is one, into rows."""
-    columns = schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES
     rules = RowRules(
-        store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), zone, options.cluster, options.broker,
-        doubt=doubt_of(reading) if reading else NO_DOUBT,
+        store.dispatch_rules(), store.rules.split_parser, tuple(schemas.messages(bodies=options.with_bodies).names),
+        zone, options.cluster, options.broker, doubt=doubt_of(reading) if reading else NO_DOUBT,
     )  # fmt: skip
-    return ReadRanges(
-        proven_ranges(reading.scans, rows_from) if reading else (),
-        rules,
-        rows_from,
-        options.topics,
-    )
+    return ReadRanges(proven_ranges(reading.scans, rows_from) if reading else (), rules, rows_from, options.topics)

@@ -14,6 +14,7 @@ from storeformat.message import BLANK_SIZE
 from storeformat.storage import files, locations
 
 Row = dict[str, Any]
+"""A record's ``IDENTITY``."""
 
 _TASKS_A_CORE = 4
 _SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
@@ -35,6 +36,11 @@ class Window:
     gap: tuple[int, int] | None = None
     repair: bool = False
     tail: int | None = None
+
+
+def end_of(row: Row | None) -> int | None:
+    """Returns the offset after a row's record."""
+    return row["commit_log_offset"] + row["size"] if row else None
 
 
 def plan_window(
@@ -83,7 +89,7 @@ def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
     if window.last is None or window.repair or not all(locations.is_local(segment.path) for segment in segments):
         return False
     end = window.rows_from
-    segment = next((segment for segment in segments if segment.base <= end < segment.end), None)
+    segment = segment_at(segments, end)
     if segment is None:
         return end == segments[-1].end
     return not any(files.read_range(segment.path, end - segment.base, min(BLANK_SIZE, segment.end - end)))

@@ -86,7 +86,6 @@ class MessagesTable:
 
     @property
     def version(self) -> int:
-        """The version of the table that this is."""
         return int(self._table.version())
 
     @cached_property
@@ -101,7 +100,6 @@ class MessagesTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
         return dict(self.metadata["configuration"])
 
     @property
@@ -114,7 +112,6 @@ class MessagesTable:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns that the table has."""
         with reading(self.path):
             return pa.schema(self._table.schema())
 
@@ -158,11 +155,10 @@ class MessagesTable:
     def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
         """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
         newest = f"SELECT {', '.join(IDENTITY)} FROM mine ORDER BY commit_log_offset DESC LIMIT {count}"
-        found: list[dict[str, Any]] = []
-        for begin in (max(below - _NEAR, 0), 0):
-            found = self.answer(newest, cluster, broker, begin, below).to_pylist()
-            if len(found) == count or begin == 0:
-                break
+        near = max(below - _NEAR, 0)
+        found: list[dict[str, Any]] = self.answer(newest, cluster, broker, near, below).to_pylist()
+        if len(found) < count and near:
+            found = self.answer(newest, cluster, broker, 0, below).to_pylist()
         return found
 
     def answer(self, question: str, cluster: str, broker: str, begin: int = 0, end: int = 1 << 62) -> pa.Table:
@@ -371,7 +367,7 @@ def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
         outputs.make_directory(path)
     with _writing(path):
         deltalake.DeltaTable.create(
-            uri, schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES, mode="ignore",
+            uri, schemas.messages(bodies=bodies), mode="ignore",
             partition_by=list(schemas.PARTITION_COLUMNS), configuration=properties, storage_options=options,
             raise_if_key_not_exists=False,
         )  # fmt: skip
@@ -381,12 +377,8 @@ def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
 def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
     """Returns the table's time zone; raises Refused where another one was asked for."""
     if asked is not None and asked != table.time_zone:
-        raise Refused(
-            "the dates of the table are those of another time zone",
-            path=table.path,
-            found=asked,
-            expected=table.time_zone,
-        )
+        what = "the dates of the table are those of another time zone"
+        raise Refused(what, path=table.path, found=asked, expected=table.time_zone)
     return table.time_zone
 
 

@@ -9,7 +9,7 @@ no other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,12 +22,11 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.spark.runner import Runner
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
+from jobs.table.drafts import remove_files
 from jobs.table.messages_table import MessagesTable
 from storeformat.arrays import Bools, Int64s
-from storeformat.errors import StoreFormatError
 from storeformat.log.segments import segment_at, segment_with
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import PARTITION, RangeFiles, WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ReadRanges, proven_ranges
@@ -81,14 +80,9 @@ class Difference:
 
 
 def compare_with_log(
-    store: OpenedStore,
-    options: LoadOptions,
-    table: MessagesTable,
-    state: BrokerState,
-    begin: int,
-    zone: str,
+    store: OpenedStore, options: LoadOptions, table: MessagesTable, state: BrokerState, begin: int, zone: str,
     runner: Runner,
-) -> Difference | None:
+) -> Difference | None:  # fmt: skip
     """Returns how a broker's rows from ``begin`` on differ from its log; None where the log does not hold them any more
     or ends elsewhere.
     """
@@ -98,7 +92,8 @@ def compare_with_log(
     until = replace(options, until_offset=state.end)
     scan_from = segment_with(store.segments, begin).base
     reading = read_log(store, until, runner, begin=scan_from, on_damage="salvage")
-    columns = [name for name in table.schema.names if name in _compared(options)]
+    made = schemas.messages(bodies=options.with_bodies).names
+    columns = [name for name in table.schema.names if name in made]
     empty = schemas.select(columns).empty_table()
     if reading.damaged_places or (reading.salvaged and reading.losses.strays):
         return Difference(np.zeros(0, np.int64), empty, damaged=True)
@@ -115,11 +110,6 @@ def compare_with_log(
         gone.append(np.asarray(there[_OFFSET])[wrong_there])
         rows.append(logged.filter(pa.array(wrong_logged)))
     return Difference(np.concatenate(gone), pa.concat_tables(rows))
-
-
-def _compared(options: LoadOptions) -> list[str]:
-    """The columns that a load makes."""
-    return list((schemas.MESSAGES_WITH_BODY if options.with_bodies else schemas.MESSAGES).names)
 
 
 def _parts(read: ReadRanges, begin: int, end: int, empty: pa.Table) -> Iterator[tuple[int, int, pa.Table]]:
@@ -154,14 +144,9 @@ def _differing(there: pa.Table, logged: pa.Table) -> tuple[Bools, Bools]:
 
 
 def replace_rows(
-    table: MessagesTable,
-    written: Sequence[WrittenFile],
-    parts: Iterable[tuple[RemoveAction | None, pa.Table]],
-    what: BrokerRows,
-    seen: BrokerState | None,
-    topics: Sequence[str],
-    write: WriteFiles,
-) -> Commit:
+    table: MessagesTable, written: Sequence[WrittenFile], parts: Iterable[tuple[RemoveAction | None, pa.Table]],
+    what: BrokerRows, seen: BrokerState | None, topics: Sequence[str], write: WriteFiles,
+) -> Commit:  # fmt: skip
     """Returns the commit that puts rows in place of others: files that are ``written``, whose rows it counts, and the
     rows of ``parts``, each in place of a file that goes, or of none. Raises Overtaken where another commit came in
     between.
@@ -181,8 +166,6 @@ def replace_rows(
     try:
         commit = table.append(made, what, seen, topics, removed)
     except Overtaken:
-        for file in made:
-            with suppress(StoreFormatError):  # VACUUM removes what stays
-                files.remove_object(locations.join(table.path, file.path))
+        remove_files(table.path, made)
         raise
     return replace(commit, rows=sum(file.rows for file in written))

@@ -90,9 +90,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = start[OFFSET]
         store = open_store(self._options, needs_index_sizes=False)
-        log_end = store.segments[-1].end
         self._require_leading_to(store, start)
-        log_end = log_end if self._target is None else self._target
+        log_end = store.segments[-1].end if self._target is None else self._target
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else log_end - begin
         while True:
             reading = self._read(store, begin, min(begin + most, log_end))
@@ -123,7 +122,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(self._reader, log_partitions=proven_partitions(reading, begin)).partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition."""
         return self._reader.read(partition)
 
     def _require_leading_to(self, store: OpenedStore, start: Offset) -> None:

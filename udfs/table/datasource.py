@@ -90,7 +90,6 @@ class LogReader(spark.DataSourceReader):
         return first < end and last >= begin
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a partition."""
         if not isinstance(partition, LogPartition):  # Spark's own, where there is nothing to read
             return
         for every in self._blocks(partition):
@@ -138,5 +137,4 @@ class TableReader(spark.DataSourceReader):
     rows: pa.Table
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields the rows."""
         yield from self.rows.to_batches()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from storeformat import message as m
@@ -24,7 +23,15 @@ from storeformat.arrays import Bools, Bytes, Int32s, Int64s, stable_order
 from storeformat.kernels import PADDING, Heads, Spans, active
 from storeformat.record.decode import RecordBlock
 from udfs.table import schemas
-from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND, RowRules, record_batch, store_dates
+from udfs.table.rows import (
+    FIRST_MILLISECOND,
+    LAST_MILLISECOND,
+    RowRules,
+    bodies_of,
+    host_sizes,
+    record_batch,
+    store_dates,
+)
 
 _CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 128 << 20
@@ -45,7 +52,6 @@ class OrderedRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether a chunk should be made."""
         return self.rows >= _CHUNK_ROWS or self.size >= _CHUNK_BYTES
 
     def add(self, block: RecordBlock) -> None:
@@ -162,23 +168,17 @@ class _Packed:
 
 
 def _pack(block: RecordBlock, topic_codes: Int32s, rules: RowRules) -> _Packed:
-    heads, kernels = block.heads, active()
+    heads = block.heads
     hosts = block.positions + m.BORN_HOST_POSITION
-    flags = heads.sys_flag
-    hosts_length = (
-        8
-        + np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
-        + np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
-    )
+    born, stored = host_sizes(heads.sys_flag)
+    hosts_length = 8 + born + stored
     starts = np.stack([hosts, heads.properties_start], axis=1).ravel()
     lengths = np.stack([hosts_length, heads.properties_length], axis=1).ravel().astype(np.int32)
     # Two spans a record lie one after the other once they are gathered: together they are its piece.
-    _, offsets, data = kernels.gather_spans(block.buffer, Spans(starts, lengths)).buffers()
+    _, offsets, data = active().gather_spans(block.buffer, Spans(starts, lengths)).buffers()
     ends = np.frombuffer(offsets, np.int32, len(starts) + 1)[::2].copy()
     pieces = pa.BinaryArray.from_buffers(pa.binary(), len(block), [None, pa.py_buffer(ends), data])
-    bodies = None
-    if "body" in rules.columns:
-        bodies = kernels.gather_spans(block.buffer, Spans(heads.body_start, heads.body_length))
+    bodies = bodies_of(block) if "body" in rules.columns else None
     values = {
         name: Spans(spans.starts - heads.properties_start, spans.lengths)
         for name, spans in block.properties.items()
@@ -192,7 +192,7 @@ def _block(
     heads: Heads,
     topic_codes: Int32s,
     topics: list[bytes],
-    hosts_length: npt.NDArray[np.int64],
+    hosts_length: Int64s,
     values: dict[bytes, Spans],
 ) -> RecordBlock:
     """Returns records whose bytes are the pieces, the last of which is padding."""

@@ -88,7 +88,6 @@ class WriteFiles:
     table: str
     read: ReadRanges
     codec: str
-    statistics: tuple[str, ...]
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Part of the names of all its files."""
 
@@ -99,7 +98,7 @@ class WriteFiles:
         """
         codec = setting("spark.sql.parquet.compression.codec", "zstd")
         encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
-        return cls(table, encoded, _CODECS.get(codec.lower(), codec), schemas.STATISTICS_COLUMNS, run)
+        return cls(table, encoded, _CODECS.get(codec.lower(), codec), run)
 
     def __call__(self, ranges: Iterable[ProvenRange]) -> Iterator[WrittenFile]:
         for wanted in ranges:
@@ -158,7 +157,7 @@ class RangeFiles:
         return self._done
 
     def _close(self) -> None:
-        self._done += [part.finish(self._rules.statistics) for part in self._parts.values()]
+        self._done += [part.finish() for part in self._parts.values()]
         self._parts = {}
 
 
@@ -194,7 +193,6 @@ class _Part:
             self._writer.close()
 
     def write(self, rows: pa.Table) -> None:
-        """Appends a row group."""
         self._delayed |= SCHEDULE_TOPIC in distinct_texts(rows["topic"]).unique().to_pylist()
         for name in _TEXTS:
             if (pc.max(pc.binary_length(distinct_texts(rows[name]))).as_py() or 0) > _LONGEST:
@@ -203,14 +201,13 @@ class _Part:
         with files.writing(self._whole_path):
             self._writer.write_table(rows, row_group_size=rows.num_rows)
 
-    def finish(self, statistics: tuple[str, ...]) -> WrittenFile:
-        """Returns what the driver has to know."""
+    def finish(self) -> WrittenFile:
         with files.writing(self._whole_path):
             self._writer.close()
             size = self._stream.tell()
             self._stream.close()
         (metadata,) = self._metadata
-        told = file_statistics(metadata, statistics, self._extremes)
+        told = file_statistics(metadata, schemas.STATISTICS_COLUMNS, self._extremes)
         found = json.dumps(told, ensure_ascii=False)  # arrow-rs joins no surrogates
         return WrittenFile(self._path, self._date, metadata.num_rows, size, found, self._delayed)
 
@@ -264,16 +261,15 @@ def file_statistics(
         if any(item is None or not item.has_null_count for item in found):
             continue
         nulls[name] = sum(item.null_count for item in found)
-        ranges: list[Mapping[str, Any] | None] = [
-            {"min": item.min, "max": item.max} if item.has_min_max else extremes.get((number, name))
+        ranges: list[Mapping[str, Any]] = [
+            {"min": item.min, "max": item.max} if item.has_min_max else extremes.get((number, name), {})
             for number, (item, group) in enumerate(zip(found, groups, strict=True))
             if item.null_count < group.num_rows
         ]
-        told = [item for item in ranges if item is not None]
-        if told and len(told) == len(ranges):
-            least = min(item["min"] for item in told)
+        if ranges and all(ranges):
+            least = min(one["min"] for one in ranges)
             smallest[name] = least[:_STATISTICS_LENGTH] if isinstance(least, str) else _plain(least)
-            largest[name] = _largest(max(item["max"] for item in told))
+            largest[name] = _largest(max(one["max"] for one in ranges))
     return {"numRecords": metadata.num_rows, "minValues": smallest, "maxValues": largest, "nullCount": nulls}
 
 

@@ -112,19 +112,14 @@ class RowRules:
 
     @property
     def properties(self) -> tuple[bytes, ...]:
-        """The properties that the columns are made of."""
         return tuple(dict.fromkeys(name for column in self.columns for name in PROPERTIES_OF.get(column, ())))
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow schema of the batches."""
         schema = schemas.select(self.columns)
         if not self.encoded:
             return schema
-        return pa.schema([
-            field.with_type(_ENCODED_TYPES.get(field.name, field.type))
-            for field in schema
-        ])  # fmt: skip
+        return pa.schema([field.with_type(_ENCODED_TYPES.get(field.name, field.type)) for field in schema])
 
     @property
     def reads_properties(self) -> bool:
@@ -333,14 +328,17 @@ def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
     return offsets
 
 
+def host_sizes(flags: Int32s) -> tuple[Int64s, Int64s]:
+    """Returns the bytes of BORNHOST and of STOREHOST."""
+    born, stored = ((flags & is_v6) != 0 for is_v6 in (m.BORN_HOST_V6, m.STORE_HOST_V6))
+    return np.where(born, m.HOST_V6, m.HOST_V4), np.where(stored, m.HOST_V6, m.HOST_V4)
+
+
 def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
     """Returns where BORNHOST lies, or STOREHOST (message.py's table)."""
-    flags = block.heads.sys_flag
-    born = np.where((flags & m.BORN_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
-    if not store:
-        return Spans(block.positions + m.BORN_HOST_POSITION, born.astype(np.int32))
-    size = np.where((flags & m.STORE_HOST_V6) != 0, m.HOST_V6, m.HOST_V4)
-    return Spans(block.positions + m.BORN_HOST_POSITION + 8 + born, size.astype(np.int32))
+    born, stored = host_sizes(block.heads.sys_flag)
+    starts = block.positions + m.BORN_HOST_POSITION
+    return Spans(starts + 8 + born, stored.astype(np.int32)) if store else Spans(starts, born.astype(np.int32))
 
 
 def _hosts(block: RecordBlock, rules: RowRules, *, store: bool) -> pa.Array:
@@ -358,7 +356,8 @@ def _transaction_types(block: RecordBlock, rules: RowRules) -> pa.Array:
     return _pick(TRANSACTION_TYPES, kinds, rules)
 
 
-def _bodies(block: RecordBlock, rules: RowRules) -> pa.Array:
+def bodies_of(block: RecordBlock) -> pa.BinaryArray:
+    """Returns the bodies as stored."""
     return active().gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
 
 
@@ -396,5 +395,5 @@ _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {
     "real_topic": _coded(m.REAL_TOPIC),
     "inner_num": _inner_num,
     **dict.fromkeys(schemas.RUNS, lambda block, rules: pa.nulls(len(block), pa.int32())),
-    "body": _bodies,
+    "body": lambda block, rules: bodies_of(block),
 }

@@ -23,7 +23,13 @@ runs only.
 FROM_PROPERTIES = ("delay_level", "timer_due", "real_topic", "inner_num")
 """Columns that older rows lack, and whose values the map of properties has, too."""
 
-_COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
+
+def _schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
+    """Returns the schema of columns: name, type and comment."""
+    return pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in columns])
+
+
+MESSAGES_WITH_BODY = _schema(
     ("cluster", pa.string(), "Cluster name, as given to load"),
     ("broker", pa.string(), "Broker name, as given to load"),
     ("store_date", pa.date32(), "Date of store_timestamp in the table's time zone (partition)"),
@@ -58,25 +64,16 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str], ...] = (
     ("inner_num", pa.int32(), "Messages of an inner batch, which has so many numbers of its queue; NULL in older rows"),
     ("queue_run", pa.int32(), "Place in a run of consecutive queue offsets: 0 inside, " + _ENDS),
     ("log_run", pa.int32(), "Place in a run of the log without gaps, whose times do not fall: 0 inside, " + _ENDS),
+    (BODY, pa.binary(), "Body as stored (compressed, if sys_flag has bit 0x1); NULL if not loaded"),
 )  # fmt: skip
+MESSAGES = MESSAGES_WITH_BODY.remove(len(MESSAGES_WITH_BODY) - 1)
 
-MESSAGES = pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in _COLUMNS])
-"""The columns of the table without bodies."""
-
-MESSAGES_WITH_BODY = MESSAGES.append(
-    pa.field(
-        BODY,
-        pa.binary(),
-        metadata={"comment": "Body as stored (compressed, if sys_flag has bit 0x1); NULL if not loaded"},
-    )
+DEFECTS = _schema(
+    ("begin_offset", pa.int64(), "Commit-log offset of the first byte"),
+    ("end_offset", pa.int64(), "Commit-log offset after the last byte"),
+    ("kind", pa.string(), "damaged, stale (of an older log) or ghost (of another place)"),
+    ("reason", pa.string(), "What is wrong, with its code"),
 )
-
-DEFECTS = pa.schema([
-    pa.field("begin_offset", pa.int64(), metadata={"comment": "Commit-log offset of the first byte"}),
-    pa.field("end_offset", pa.int64(), metadata={"comment": "Commit-log offset after the last byte"}),
-    pa.field("kind", pa.string(), metadata={"comment": "damaged, stale (of an older log) or ghost (of another place)"}),
-    pa.field("reason", pa.string(), metadata={"comment": "What is wrong, with its code"}),
-])  # fmt: skip
 """Ranges of the log that hold no message of it: what the data source gives for ``records`` = ``defects``."""
 
 PARTITION_COLUMNS = ("store_date",)
@@ -87,6 +84,11 @@ STATISTICS_COLUMNS = (
 """What files are skipped by: the columns that filters use. Delta keeps minimum, maximum and NULL count of each."""
 
 
+def messages(*, bodies: bool) -> pa.Schema:
+    """Returns the columns of the table with or without bodies."""
+    return MESSAGES_WITH_BODY if bodies else MESSAGES
+
+
 def select(columns: Sequence[str]) -> pa.Schema:
     """Returns the Arrow schema of some columns, in the order given; KeyError for a name that is none."""
     return pa.schema([MESSAGES_WITH_BODY.field(name) for name in columns])
@@ -94,13 +96,12 @@ def select(columns: Sequence[str]) -> pa.Schema:
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
     """Returns the Spark schema of an Arrow schema, comments included."""
-    fields = [spark.StructField(field.name, spark_type(field.type), True, _comment(field)) for field in schema]
-    return spark.StructType(fields)
-
-
-def _comment(field: pa.Field) -> dict[str, str]:
-    comment = (field.metadata or {}).get(b"comment")
-    return {} if comment is None else {"comment": comment.decode()}
+    found = spark.StructType()
+    for field in schema:
+        comment = (field.metadata or {}).get(b"comment")
+        metadata = {} if comment is None else {"comment": comment.decode()}
+        found.add(field.name, spark_type(field.type), True, metadata)
+    return found
 
 
 def spark_type(kind: pa.DataType) -> spark.DataType:

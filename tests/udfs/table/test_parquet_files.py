@@ -38,7 +38,7 @@ def a_log(work: Path, *times: int, **fields: Any) -> tuple[LogBuilder, ProvenRan
 
 def written(table: Path, wanted: ProvenRange, *, encoded: bool = True, codec: str = "zstd") -> list[WrittenFile]:
     rules = RowRules(DispatchRules(()), cluster="c", broker="b", encoded=encoded)
-    return list(WriteFiles(str(table), ReadRanges((), rules), codec, schemas.STATISTICS_COLUMNS)([wanted]))
+    return list(WriteFiles(str(table), ReadRanges((), rules), codec)([wanted]))
 
 
 def rows_of(table: Path, files: list[WrittenFile]) -> list[dict[str, Any]]:
@@ -195,10 +195,7 @@ def draft(work: Path) -> tuple[scan.SplitScan, list[WrittenFile]]:
     for number in range(5):
         log.message(topic="A", keys=f"k{number}")
     (path,) = (log.write(work / "store") / "commitlog").iterdir()
-    write = WriteFiles(
-        str(work / "t"), ReadRanges((), RowRules(DispatchRules(()), cluster="c", broker="b")), "zstd",
-        schemas.STATISTICS_COLUMNS,
-    )  # fmt: skip
+    write = WriteFiles(str(work / "t"), ReadRanges((), RowRules(DispatchRules(()), cluster="c", broker="b")), "zstd")
     task = ScanTask("", DecodeRules(properties=RowRules(DispatchRules(())).properties), DispatchRules(()))
     (found,) = DraftTask(task, write)(iter(plan_splits([Segment(str(path), 0, path.stat().st_size)], 1 << 30)))
     return found
@@ -233,6 +230,5 @@ def test_a_codec_is_parquets_or_the_users(named: str | None, codec: str) -> None
     writer = WriteFiles.of(setting, "/table", read, "run")
     assert asked == ["spark.sql.parquet.compression.codec"]
     assert (writer.table, writer.codec, writer.run) == ("/table", codec, "run")
-    assert writer.statistics == schemas.STATISTICS_COLUMNS
     assert (writer.read.ranges, writer.read.rules.encoded, writer.read.rules.columns) == ((), True, ("topic",))
     assert not read.rules.encoded
