@@ -216,7 +216,7 @@ class OfflineStore:
         entries = self._queue_files(kind, topic, queue_id)
         for number, entry in enumerate(entries):
             first = int(entry.name) // consume_queue.UNIT_SIZE
-            if not batch and first + entry.size // consume_queue.UNIT_SIZE <= begin:
+            if not batch and entry.size >= 0 and first + entry.size // consume_queue.UNIT_SIZE <= begin:
                 continue
             units = (batch_consume_queue if batch else consume_queue).parse_units(files.read_bytes(entry.path))
             valid = batch_consume_queue.is_valid(units) if batch else consume_queue.is_valid(units)
@@ -242,7 +242,7 @@ class OfflineStore:
     def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
         """Returns the headers of the index files in order of name, and how to read them."""
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
-        names = [entry for entry in entries if entry.size >= 0 and index_file.is_index_file_name(entry.name)]
+        names = [entry for entry in entries if index_file.is_index_file_name(entry.name) and not entry.is_directory]
         reads = [partial(_read_mapped, entry.path, self.store.layout.index_file_size) for entry in names]
         return [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -315,3 +316,18 @@ def test_times_of_batches(tmp_path: Path, boundary: Any, time: int, found: int, 
     answer = ask(root, "time", topic="B", queue_id=0, time=time, boundary=boundary, batch_topics=("B",))
     answer.pop("notes", None)
     assert answer == {"found": found, "queue_offset": place, "min_offset": 0, "max_offset": 6}
+
+
+@pytest.mark.parametrize(
+    ("part", "question"),
+    [("consumequeue/T/1", {"kind": "list", "topic": "T"}), ("index", {"kind": "key", "topic": "T", "key": "Aa"})],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_passed_over(
+    part: str, question: dict[str, Any], placed: tuple[Path, list[Placed]], tmp_path: Path
+) -> None:
+    root = shutil.copytree(placed[0], tmp_path / "store")
+    first = min((root / part).iterdir())
+    first.unlink()
+    os.mkfifo(first)
+    with pytest.raises(MissingInput, match="this is not a regular file"):
+        ask(root, **question)
