@@ -106,7 +106,7 @@ class LogReading:
 
     @property
     def losses(self) -> Losses:
-        """Which messages are missing, as far as the log and the rest of the store prove it."""
+        """The messages that the log and the rest of the store prove to be lost."""
         return self._queues[1] if self.all_losses is None else self.all_losses
 
     @property

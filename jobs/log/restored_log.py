@@ -161,8 +161,8 @@ def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -
 
 
 def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy], options: LogOptions) -> LogCopy:
-    """Returns the log with what comes after its end among the damage, as far as a copy has it and the store's own
-    queues have units of records in the same segments.
+    """Returns the log with the bytes after its end as damage, if a copy has records there and the store's own queues
+    have units of them.
     """
     reading, last = own.reading, store.segments[-1]
     open_end = options.until_offset is None and store.committed is None and not store.is_live
@@ -212,11 +212,7 @@ def _changed(made: MadeSegment, *, is_last: bool) -> Segment:
 
 
 def _absent(segments: Sequence[Segment]) -> list[LogRange]:
-    return [
-        LogRange(segment.end - segment.missing, segment.end, "no file holds these bytes", held_record=False)
-        for segment in segments
-        if segment.missing
-    ]
+    return [LogRange(begin, end, "no file holds these bytes", held_record=False) for begin, end in absent_in(segments)]
 
 
 def _note_of(absent: LogRange) -> str:

@@ -228,7 +228,7 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
         yield Reason(
             "units_beyond_log",
             f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts "
-            f"those of {units:,} messages off" + (", and writes others in the place of what is gone" * gone),
+            f"those of {units:,} messages off" + (", and writes new messages at their offsets" * gone),
             found=furthest,
             expected=f"at most {end}",
             cure="put back first what is missing of the log; if it is lost, rebuild and publish"

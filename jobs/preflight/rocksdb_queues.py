@@ -57,7 +57,7 @@ def not_dispatched(store: StoppedStore) -> Iterator[Reason]:
     if max(dispatched, segments[0].base) < first:
         what, expected = f"the start goes back to {first} only: the messages between are in no queue", first
     elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.offsets).any():
-        what = "the start dispatches what lies after it, but not the record there"
+        what = "the start skips the record there and dispatches those after it"
     else:
         return
     what = f"the queues in RocksDB end at offset {dispatched}, and {what}"

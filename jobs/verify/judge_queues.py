@@ -273,7 +273,7 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
             Subject("consumequeue"),
             "lag_beyond_recovery",
             f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
-            "from 5.4 on it goes back at most commitLogRecoverMaxNum segments (10); a queue whose messages all lie "
+            "from 5.4 on it reads at most the last commitLogRecoverMaxNum segments (10); a queue with messages only "
             "before them begins at 0 again",
             advice="do not start the broker: rebuild, then publish --after-crash",
         )
@@ -281,7 +281,7 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
 
 _NOTES = {
     "old": "units before the start of the log point at messages that retention deleted",
-    "ext": "tags codes lie in consumequeue_ext and agree there; the filters' bit maps are not verified",
+    "ext": "tags codes in consumequeue_ext match the log; the filters' bit maps are not verified",
     "delivery_hashes": "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 "
     "recover so",
     "unproven": "units belong to messages lost to damage; what they should hold is unknown",

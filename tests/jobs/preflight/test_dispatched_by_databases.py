@@ -53,7 +53,7 @@ def test_where_the_database_ends(
     stopped = replace(store.stopped(), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash)
     end = f"the queues in RocksDB end at offset {dispatched}, and the start"
     before = f"{end} goes back to 4096 only: the messages between are in no queue"
-    passed = f"{end} dispatches what lies after it, but not the record there"
+    passed = f"{end} skips the record there and dispatches those after it"
     said = {
         None: [],
         "before": [Reason("messages_not_served", before, dispatched, "at least 4096", REBUILD)],
