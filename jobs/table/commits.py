@@ -181,10 +181,8 @@ def refuse_irregular_log(table: str) -> None:
     log = locations.join(table, "_delta_log")
     if not locations.is_local(table) or (entries := files.list_directory(log)) is None:
         return
-    if dead := files.first_dead_link(log):
-        raise NotAStore("this link leads nowhere", path=dead)
     sidecars = files.list_directory(locations.join(log, "_sidecars")) or []
-    for entry in [*filter(lambda one: _READ.fullmatch(one.name), entries), *sidecars]:
+    for entry in [*filter(lambda one: one.leads_nowhere or _READ.fullmatch(one.name), entries), *sidecars]:
         if entry.size < 0:
             raise NotAStore("this is not a regular file", path=entry.path)
         most = _MOST_TOLD if entry.name == "_last_checkpoint" else _MOST_ACTIONS

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 
 from storeformat.errors import Refused
 from storeformat.storage import files, locations, store_owner
+from storeformat.storage.local_files import scanned
 
 _NOT_OURS = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EISDIR, errno.ENXIO)
 """What systems say of a link, another user's file, a directory and a socket."""
@@ -106,9 +107,9 @@ def mapped_by(directory: str) -> int | None:
     only of processes of the same user; to root, of all.
     """
     wanted = set()
-    for entry in files.list_directory(directory) or []:
-        status = os.stat(locations.local_path(entry.path))
-        wanted.add((f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)))
+    with files.reading(directory), suppress(FileNotFoundError):
+        for _, status in scanned(locations.local_path(directory)):
+            wanted.add((f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}", str(status.st_ino)))
     for process in os.listdir("/proc") if sys.platform == "linux" else []:
         if not process.isdigit() or int(process) == os.getpid():
             continue

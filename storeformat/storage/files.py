@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import clients, locations
-from storeformat.storage.local_files import data_ranges
+from storeformat.storage.local_files import data_ranges, scanned
 
 MOST_BYTES = (1 << 31) - 1
 """No file that is read whole is larger: a broker maps its files with an int length."""
@@ -37,12 +37,15 @@ _COPY_CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a directory. ``size`` is -1 for a directory, and for anything that is not a regular file."""
+    """One name in a directory, links followed. ``size`` is -1 for a directory, and for anything that is not a regular
+    file, ``leads_nowhere`` true of a link without a file or directory at its end.
+    """
 
     name: str
     path: str
     size: int
     is_directory: bool
+    leads_nowhere: bool = False
 
 
 def resolve(path: str) -> tuple[Any, str]:
@@ -105,26 +108,26 @@ def list_directory(path: str) -> list[Entry] | None:
             return None
         if info.type != pafs.FileType.Directory:
             raise MissingInput("this is not a directory", path=path)
-        children = filesystem.get_file_info(pafs.FileSelector(inner))
-        entries = [
-            Entry(
-                name=child.base_name,
-                path=locations.join(path, child.base_name),
-                size=int(child.size) if child.type == pafs.FileType.File else -1,
-                is_directory=child.type == pafs.FileType.Directory,
-            )
-            for child in children
-        ]
+        if locations.is_local(path):
+            entries = [_local_entry(path, name, found) for name, found in scanned(inner)]
+        else:
+            entries = [
+                Entry(
+                    name=child.base_name,
+                    path=locations.join(path, child.base_name),
+                    size=int(child.size) if child.type == pafs.FileType.File else -1,
+                    is_directory=child.type == pafs.FileType.Directory,
+                )
+                for child in filesystem.get_file_info(pafs.FileSelector(inner))
+            ]
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def first_dead_link(path: str) -> str | None:
-    """Returns the path of a link in a directory that leads nowhere, None where there is none; no listing has it."""
-    if not locations.is_local(path):
-        return None
-    with reading(path), os.scandir(locations.local_path(path)) as children:
-        dead = sorted(child.name for child in children if child.is_symlink() and not os.path.exists(child.path))
-    return locations.join(path, dead[0]) if dead else None
+def _local_entry(directory: str, name: str, found: os.stat_result) -> Entry:
+    name.encode()  # raises UnicodeError
+    mode = found.st_mode
+    size = found.st_size if stat.S_ISREG(mode) else -1
+    return Entry(name, locations.join(directory, name), size, stat.S_ISDIR(mode), stat.S_ISLNK(mode))
 
 
 def exists(path: str) -> bool:

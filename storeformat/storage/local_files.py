@@ -1,5 +1,5 @@
-"""Local files written whole, and where they hold data, by the standard library alone: a report is written before
-anything else is installed.
+"""Local files written whole, what a directory holds, and where files hold data, by the standard library alone: a
+report is written before anything else is installed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from storeformat.storage import trusted_paths
 
 _NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 """What file systems answer that cannot tell holes from data."""
+
+_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 def replace_bytes(path: str, data: bytes) -> None:
@@ -47,6 +49,25 @@ def replacing(path: str) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 os.unlink(draft, dir_fd=directory)
             raise
+
+
+def scanned(directory: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields the names in a local directory, each with its status: of what a link leads to, or of a link that leads
+    nowhere or to itself. What is removed in the meantime is left out; raises OSError.
+    """
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if (found := _status(entry)) is not None:
+                yield entry.name, found
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
+    return entry.stat(follow_symlinks=False) if entry.is_symlink() else None
 
 
 def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from storeformat.storage import files, locations
+from storeformat.storage.local_files import scanned
 
 
 @dataclass(frozen=True)
@@ -74,18 +75,9 @@ def statuses_in(directory: str) -> list[FileStatus]:
     that leads nowhere has size -1. Raises MissingInput.
     """
     with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
-        return sorted(_scan(directory), key=lambda status: status.name)
+        found = sorted(scanned(locations.local_path(directory)))
+        return [_status(name, locations.join(directory, name), status) for name, status in found]
     return []
-
-
-def _scan(directory: str) -> Iterator[FileStatus]:
-    with os.scandir(locations.local_path(directory)) as entries:
-        for entry in entries:
-            try:
-                found = entry.stat()
-            except FileNotFoundError:
-                found = entry.stat(follow_symlinks=False)
-            yield _status(entry.name, locations.join(directory, entry.name), found)
 
 
 def _status(name: str, path: str, found: os.stat_result) -> FileStatus:

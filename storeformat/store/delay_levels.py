@@ -41,7 +41,7 @@ def contradicted(shown: dict[int, int], delay_millis: Sequence[int]) -> list[int
 
 def _newest_units(queue: str) -> Structs:
     """Returns the last written units of a queue."""
-    found = [entry for entry in files.list_directory(queue) or [] if is_file_name(entry.name)]
+    found = [entry for entry in files.list_directory(queue) or [] if is_file_name(entry.name) and entry.size > 0]
     for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
         with files.RangeReader(entry.path) as reader:
             units = _last_written(reader, entry.size)

@@ -42,13 +42,7 @@ def find_segments(
     stray: list[files.Entry] = []
     framings: dict[str, Framing] = {}
     for directory in directories:
-        entries = files.list_directory(directory)
-        if entries is None:
-            raise MissingInput(
-                "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
-            )
-        if (link := files.first_dead_link(directory)) is not None:
-            raise MissingInput("a link in the commit log is broken", path=link, advice="mount its target")
+        entries = _entries_in(directory)
         has_segments = any(is_file_name(entry.name) for entry in entries)
         for entry in entries:
             if entry.is_directory:
@@ -77,6 +71,18 @@ def find_segments(
         segments = list(_with_missing(segments, size))
     _check_segments(segments, size)
     return segments
+
+
+def _entries_in(directory: str) -> list[files.Entry]:
+    entries = files.list_directory(directory)
+    if entries is None:
+        raise MissingInput(
+            "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
+        )
+    for entry in entries:
+        if entry.leads_nowhere:
+            raise MissingInput("a link in the commit log is broken", path=entry.path, advice="mount its target")
+    return entries
 
 
 def _refuse_stray(stray: Sequence[files.Entry]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -319,15 +319,19 @@ def test_times_of_batches(tmp_path: Path, boundary: Any, time: int, found: int, 
 
 
 @pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path.name)]
+)
+@pytest.mark.parametrize(
     ("part", "question"),
     [("consumequeue/T/1", {"kind": "list", "topic": "T"}), ("index", {"kind": "key", "topic": "T", "key": "Aa"})],
 )
-def test_a_pipe_in_the_place_of_a_file_is_not_passed_over(
-    part: str, question: dict[str, Any], placed: tuple[Path, list[Placed]], tmp_path: Path
-) -> None:
+def test_what_is_no_file_in_the_place_of_one_is_not_passed_over(
+    part: str, question: dict[str, Any], make: Callable[[Path], None], placed: tuple[Path, list[Placed]], tmp_path: Path
+) -> None:  # fmt: skip
     root = shutil.copytree(placed[0], tmp_path / "store")
     first = min((root / part).iterdir())
     first.unlink()
-    os.mkfifo(first)
-    with pytest.raises(MissingInput, match="this is not a regular file"):
+    make(first)
+    with pytest.raises(MissingInput, match=r"(?i)(regular|no such) file|symbolic links") as said:
         ask(root, **question)
+    assert said.value.path == str(first)

@@ -70,6 +70,8 @@ def test_a_listing_has_names_sizes_and_kinds_in_order(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "c").write_bytes(b"")
     os.mkfifo(tmp_path / "d")
+    for name, target in (("e", "b"), ("f", "nowhere"), ("g", "g"), ("h", "b/below")):
+        (tmp_path / name).symlink_to(target)
     found = files.list_directory(str(tmp_path)) or []
     at = f"{tmp_path}/"
     assert found == [
@@ -77,22 +79,14 @@ def test_a_listing_has_names_sizes_and_kinds_in_order(tmp_path: Path) -> None:
         files.Entry("b", at + "b", 2, False),
         files.Entry("c", at + "c", 0, False),
         files.Entry("d", at + "d", -1, False),
+        files.Entry("e", at + "e", 2, False),
+        *(files.Entry(name, at + name, -1, False, leads_nowhere=True) for name in "fgh"),
     ]
     assert files.list_directory(str(tmp_path / "none")) is None
     assert [files.exists(at + name) for name in ("a", "b", "none")] == [True, True, False]
     assert [files.size_of(at + name) for name in ("a", "b", "none")] == [None, 2, None]
-    assert files.tree_sizes(at) == {"b": 2, "c": 0}
+    assert files.tree_sizes(at) == {"b": 2, "c": 0, "e": 2}
     assert files.tree_sizes(at + "none") == {}
-
-
-def test_the_first_link_that_leads_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "a").symlink_to("file")
-    assert files.first_dead_link(str(tmp_path)) is None
-    for name in ("c", "b"):
-        (tmp_path / name).symlink_to("nowhere")
-    assert files.first_dead_link(str(tmp_path)) == f"{tmp_path}/b"
-    assert files.first_dead_link("s3://bucket/a") is None
 
 
 def test_a_part_of_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -197,8 +191,6 @@ def test_local_names_that_fail_are_named(tmp_path: Path) -> None:
     below = str(tmp_path / "file" / "below")
     for act in (lambda: files.make_directory(below), lambda: files.set_modified(below, 5)):
         assert refusal(WriteFailed, act) == {"what": "cannot be written: Not a directory", "path": below}
-    said = refusal(MissingInput, lambda: files.first_dead_link(below))
-    assert said == {"what": "cannot be read: Not a directory", "path": below}
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
