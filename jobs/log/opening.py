@@ -105,6 +105,10 @@ class OpenedStore(Store):
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
         )
 
+    def is_read_to_its_end(self, until: int | None) -> bool:
+        """Returns whether what comes after the end of a reading is lost, and not only unread."""
+        return until is None and self.committed is None and not self.is_live
+
     def until(self, offset: int | None) -> int | None:
         """Returns where to end the reading: at the offset that was asked for, else where a group's agreement ends; and
         with a live broker no later than the log ends now, because what follows changes while it is read.
@@ -247,14 +251,15 @@ def _with_losses_beside(
     store: OpenedStore, reading: LogReading, runner: Runner, *, begin: int | None, until: int | None
 ) -> LogReading:
     """Returns the reading with the losses that the rest of the store proves. After a crash they are what was not
-    flushed, so that only a salvage counts them.
+    flushed, so that only a salvage counts them; else those of a log that is damaged, or ends with its last segment, and
+    of a broker that stopped in order.
     """
     if not locations.is_local(store.root) or store.is_live:
         return reading
     if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
         return reading
     with suppress(WrongSettings):  # queues in two places at once are neither read nor made
-        return with_losses_beside(store, reading, runner, open_end=until is None and store.committed is None)
+        return with_losses_beside(store, reading, runner, open_end=store.is_read_to_its_end(until))
     return reading
 
 
@@ -263,8 +268,10 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
     the segment after its last one, which it makes before it needs it. To look at the ends of all queues takes seconds,
     which a store as it should be is not to cost.
     """
-    if reading.damaged or reading.ends_with_segment or files.exists(locations.join(store.root, ABORT)):
-        return bool(reading.damaged) or reading.ends_with_segment
+    if reading.damaged or reading.ends_with_segment:
+        return True
+    if files.exists(locations.join(store.root, ABORT)):
+        return False
     path = locations.join(store.root, CHECKPOINT)
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None

@@ -165,9 +165,8 @@ def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy],
     have units of them.
     """
     reading, last = own.reading, store.segments[-1]
-    open_end = options.until_offset is None and store.committed is None and not store.is_live
     end = max((copy.reading.end for copy in copies), default=0)
-    if not open_end or end <= reading.end or not locations.is_local(store.root):
+    if not store.is_read_to_its_end(options.until_offset) or end <= reading.end or not locations.is_local(store.root):
         return own
     proven = reading.end
     with suppress(WrongSettings):  # queues in two places at once prove nothing

@@ -335,3 +335,13 @@ def test_what_is_no_file_in_the_place_of_one_is_not_passed_over(
     with pytest.raises(MissingInput, match=r"(?i)(regular|no such) file|symbolic links") as said:
         ask(root, **question)
     assert said.value.path == str(first)
+
+
+def test_a_queue_whose_directory_is_a_broken_link_is_not_passed_over(
+    placed: tuple[Path, list[Placed]], tmp_path: Path
+) -> None:
+    root = shutil.copytree(placed[0], tmp_path / "store")
+    (root / "consumequeue/T/1").rename(tmp_path / "queue")
+    (root / "consumequeue/T/1").symlink_to("nowhere")
+    with pytest.raises(MissingInput, match="the store has no such consume queue"):
+        ask(root, "list", topic="T")
