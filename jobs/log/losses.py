@@ -12,7 +12,7 @@ too, and then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuil
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -60,15 +60,20 @@ class Losses:
     strays: list[StrayRecord] = field(default_factory=list)
     least: int = 0
     """At least this many messages are lost, as the rest of the store shows."""
+    light: frozenset[_Queue] = frozenset()
+    """Queues of ``rows`` whose messages are in a queue of their own topic, too."""
 
     @property
     def messages(self) -> int:
         """Messages that are proven to be lost."""
-        return sum(row.messages for row in self.rows)
+        return sum(row.messages for row in self.rows if (row.topic, row.queue_id) not in self.light)
 
     @property
     def at_least(self) -> int:
-        return max(self.messages + len(self.unexplained), self.least)
+        places: Counter[_Queue] = Counter()
+        for row in self.rows:
+            places[row.topic, row.queue_id] += row.messages
+        return max(self.messages + len(self.unexplained), self.least, *(places[queue] for queue in self.light))
 
     def facts(self) -> dict[str, object]:
         """Returns the part of the report that tells of lost messages."""
@@ -104,6 +109,7 @@ def account_for_queues(
     stops = zip(blocks.keys.tolist(), (blocks.firsts + blocks.counts).tolist(), strict=True)
     ends = {seen.queue_of(key): stop for key, stop in stops}  # of the last block of each queue
     rows: list[Loss] = []
+    light: set[_Queue] = set()
     after_loss, begins_anew = np.zeros(len(seen.keys), bool), np.zeros(len(seen.keys), bool)
     explained = np.zeros(len(damaged.begins), bool)
     for gap in _met(_gaps(seen, blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging):
@@ -112,10 +118,13 @@ def account_for_queues(
         begins_anew[row] = gap.begins_anew
         explained[gap.ranges] = True
         rows.append(_loss(seen, row, gap, damaged))
+        if blocks.light[gap.block]:
+            light.add((rows[-1].topic, rows[-1].queue_id))
     named = [*lost_records, *_last_of_their_queues(scans, ends)]
     rows += _named_losses(named, rows, ends, damaged, explained)
     left = damaged.held_records & ~explained
-    losses = Losses(rows, tuple(zip(damaged.begins[left].tolist(), damaged.ends[left].tolist(), strict=True)), strays)
+    unexplained = tuple(zip(damaged.begins[left].tolist(), damaged.ends[left].tolist(), strict=True))
+    losses = Losses(rows, unexplained, strays, light=frozenset(light))
     if salvaging:
         return replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses
     marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are

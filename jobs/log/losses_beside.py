@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jobs.log.log_scan import LogReading
-from jobs.log.losses import Loss, Losses
+from jobs.log.losses import Loss
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs
@@ -70,8 +70,8 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
     last_of = {(loss.topic, loss.queue_id): loss for loss in found}
     rows = [row for row in own.rows if not _counts(last_of.get((row.topic, row.queue_id)), row)] + found
     unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
-    messages = sum(row.messages for row in rows)
-    at_least = messages + len(unexplained)
+    losses = replace(own, rows=rows, unexplained=tuple(unexplained))
+    messages, at_least = losses.messages, losses.at_least
     if reading.salvaged or reading.ends_with_segment:
         at_least = max(at_least, messages + _beyond_ends(store, reading, ends))
         proven = np.union1d(proven, _in_index(store, lost))
@@ -80,7 +80,7 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
         at_least = max(at_least, len(proven) + sum(not _any_in(item, proven) for item in unexplained))
     if not found and at_least == own.at_least:
         return reading
-    return replace(reading, all_losses=Losses(rows, tuple(unexplained), own.strays, at_least))
+    return replace(reading, all_losses=replace(losses, least=at_least))
 
 
 def end_of_units(store: OpenedStore, reading: LogReading) -> int:

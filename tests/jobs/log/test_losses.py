@@ -6,10 +6,14 @@ import random
 
 import pytest
 from support.reading import read_segments
-from support.store_builder import LogBuilder, Placed
+from support.store_builder import LogBuilder, Message, Placed
 
 from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, Losses, _Intervals
 from jobs.log.stray_records import StrayRecord
+from storeformat import message as m
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
+from storeformat.record.dispatch import DispatchRules
+from storeformat.record.light_queues import MultiDispatchRules
 
 SEGMENT = 1 << 16
 PROBED = 4
@@ -175,3 +179,19 @@ def test_what_lay_in_segments_that_expired_is_not_lost(base: int) -> None:
     assert {(row.queue_id, row.first_queue_offset): row.messages for row in rows} == (
         {(0, 42): 1} if base else {(0, 2): 1, (1, 0): 7}
     )
+
+
+def test_a_message_that_light_queues_share_is_lost_once() -> None:
+    """A place in a light queue proves a message of another one, where the loss is at that one's end."""
+    log = LogBuilder(SEGMENT)
+    for queue_id in (0, 0, 1, 0):
+        log.multi_dispatched(Message(topic="T", queue_id=queue_id), ["%LMQ%a", "%LMQ%b"])
+    names = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
+    rules = DecodeRules(properties=(*DISPATCH_PROPERTIES, *names))
+    dispatch = DispatchRules((), multi_dispatch=MultiDispatchRules(enable_lmq=True))
+    for number, said in ((1, (1, 1)), (2, (0, 1))):
+        data, lost = bytearray(log.segments[0]), log.records[number]
+        data[lost.offset : lost.end] = random.Random(1).randbytes(lost.size)
+        losses = read_segments({0: data}, SEGMENT, "salvage", decode_rules=rules, dispatch_rules=dispatch).losses
+        assert [row.topic for row in losses.rows if row.topic != "T"] == ["%LMQ%a", "%LMQ%b"]
+        assert (losses.messages, losses.at_least) == said
