@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 
 from jobs.log.log_scan import LogReading
@@ -22,6 +23,10 @@ from storeformat.storage import files, locations
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, ranges_by_segment
 
 ByteRange = tuple[int, int]
+
+_LONGEST_PROPERTIES = (1 << 15) - 1
+_OF_NO_PROPERTIES = 2
+"""Zeros with which a record without properties ends: their length."""
 
 
 def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
@@ -87,12 +92,30 @@ class LogCopy:
     def segments(self) -> Sequence[Segment]:
         return self.reading.segments
 
+    @cached_property
+    def zeroed(self) -> list[ByteRange]:
+        """The zeros at the ends of records with which damage begins, or the end of the log: what a disk lost begins
+        anywhere, and nothing checks the properties, which are last in a record.
+        """
+        found = []
+        for end in sorted({self.reading.end, *(item.begin for item in self.reading.damaged)}):
+            segment = segment_at(self.segments, end)
+            if segment is None or not segment.base < end < segment.end - segment.missing:
+                continue
+            begin = max(end - _LONGEST_PROPERTIES, segment.base)
+            data = files.read_range(segment.path, begin - segment.base, end + 1 - begin)
+            zeros = end + 1 - begin - len(data.rstrip(b"\0"))
+            if zeros > 1 + _OF_NO_PROPERTIES:
+                found.append((end + 1 - zeros, end))
+        return found
+
     @property
     def records(self) -> list[ByteRange]:
         """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
-        return without(found, joined([*((item.begin, item.end) for item in self.reading.damaged), *self.absent]))
+        damaged = [(item.begin, item.end) for item in self.reading.damaged]
+        return without(found, joined([*damaged, *self.absent, *self.zeroed]))
 
     @property
     def sound(self) -> list[ByteRange]:
@@ -101,10 +124,11 @@ class LogCopy:
 
     @property
     def lost(self) -> list[ByteRange]:
-        """The bytes in which something may be lost."""
+        """The bytes in which something may be lost; no range goes on after the ``zeroed`` end of a record."""
         reading = self.reading
         stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
-        return joined([*((item.begin, item.end) for item in reading.damaged), *stale, *self.absent])
+        found = joined([*((item.begin, item.end) for item in reading.damaged), *stale, *self.absent])
+        return sorted([*found, *self.zeroed])
 
     @property
     def held(self) -> list[ByteRange]:

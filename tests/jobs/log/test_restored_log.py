@@ -413,6 +413,21 @@ def test_on_other_machines_nobody_sees_what_is_filled(log: LogBuilder, tmp_path:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("after", "copied"), [(1_000, True), (0, True), (1_000, False)])
+def test_zeros_that_begin_in_a_records_properties_are_healed(*, after: int, copied: bool, tmp_path: Path) -> None:
+    """Its CRC holds, and what follows is damage, or the end of the log. In both copies, it is as it is."""
+    log = LogBuilder(SIZE)
+    for _ in range(40):
+        log.message(Message("Topic", body=b"x" * 50, properties={"long": "y" * 50}))
+    log.settle()
+    root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
+    zeroed = [record for record in log.records if record.offset // SIZE == 1][-1 if after == 0 else 3]
+    for store in (root, slave)[: 1 if copied else 2]:
+        spoil(store, zeroed.end - 21, bytes(21 + after))
+    found, reading = whole(root, tmp_path / "work", slave, on_damage="salvage")
+    assert (reading.is_damaged, contents(found) == log.segments) == (not copied, copied)
+
+
 def test_damage_at_the_end_of_a_log_takes_whole_records_from_a_replica(log: LogBuilder, tmp_path: Path) -> None:
     """The last records of this log are zeros from the middle of one on, but for a few bytes in the next one."""
     root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
