@@ -231,8 +231,9 @@ def _in_index(store: OpenedStore, lost: LogExtent) -> Int64s:
             if header.end_phy_offset < lost.damaged[0][0]:
                 continue
             begin = index_file.entries_position(layout.max_hash_slot_num)
-            for at in range(1, header.index_count, _AT_ONCE):
-                count = min(_AT_ONCE, header.index_count - at)
+            used = min(header.index_count, layout.max_index_num)  # it may be damaged
+            for at in range(1, used, _AT_ONCE):
+                count = min(_AT_ONCE, used - at)
                 size = index_file.ENTRY_SIZE
                 entries = index_file.parse_entries(reader.read(begin + at * size, count * size))
                 places = entries["phy_offset"].astype(np.int64)

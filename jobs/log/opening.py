@@ -250,10 +250,7 @@ def read_log(
 def _with_losses_beside(
     store: OpenedStore, reading: LogReading, runner: Runner, *, begin: int | None, until: int | None
 ) -> LogReading:
-    """Returns the reading with the losses that the rest of the store proves. After a crash they are what was not
-    flushed, so that only a salvage counts them; else those of a log that is damaged, or ends with its last segment, and
-    of a broker that stopped in order.
-    """
+    """Returns the reading with the losses that the rest of the store proves, if there may be any."""
     if not locations.is_local(store.root) or store.is_live:
         return reading
     if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
@@ -264,14 +261,12 @@ def _with_losses_beside(
 
 
 def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
-    """Returns whether the broker had more messages: one that stopped in order, as its checkpoint says, or one that lost
-    the segment after its last one, which it makes before it needs it. To look at the ends of all queues takes seconds,
-    which a store as it should be is not to cost.
+    """Returns whether the broker may have had more messages: one that did not stop in order, one whose checkpoint is
+    ahead, or one that lost the segment after its last one, which it makes before it needs it. To look at the ends of
+    all queues takes seconds, which a store as it should be is not to cost.
     """
-    if reading.damaged or reading.ends_with_segment:
+    if reading.damaged or reading.ends_with_segment or files.exists(locations.join(store.root, ABORT)):
         return True
-    if files.exists(locations.join(store.root, ABORT)):
-        return False
     path = locations.join(store.root, CHECKPOINT)
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None

@@ -12,7 +12,7 @@ from jobs.preflight.stopped_store import StoppedStore
 from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus
-from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, QUEUE_KINDS
+from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, QUEUE_KINDS, is_file_name
 
 
 def store_in_use(store: StoppedStore) -> Iterator[Reason]:
@@ -40,8 +40,10 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
     yield from wrong_lengths("segment_size", setting, log.wrong_size, len(log.files), log.size, lambda _: again)
     if (empty := log.empty_last) is not None:
         yield empty_last_file(store, "segment_size", empty, log.size)
-    if log.folders and (store.release_assumed or not store.rules.passes_over_directories):
-        for folder in log.folders:
+    for folder in log.folders:
+        if is_file_name(folder.name):
+            yield _stray(store, folder, "is a directory in the place of a segment, whose messages are lost", "a file")
+        elif store.release_assumed or not store.rules.passes_over_directories:
             yield _stray(store, folder, "is a directory in the log: a broker before 5.1.0 does not start", "segments")
     for one, other in log.twice:
         what = f"{one.path} and {other.path} are one segment in two paths: the broker may look into the wrong one"

@@ -68,6 +68,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         told = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
         told |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
         settings = [(name, text) for name, text in told.items() if text and name not in conf.given]
+        if options.commitlog and "storePathCommitLog" not in conf.given:
+            facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={told['storePathCommitLog']}"]
         version = None if made.broker_version == DEFAULT else made.broker_version  # it may be assumed
         facts |= start_facts(root, options.broker_conf, settings, version)
     return reporter.report("publish", **facts)

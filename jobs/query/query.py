@@ -59,7 +59,7 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
             answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
-    found, notes = answer.pop("found"), answer.pop("lag_notes", [])
+    found, notes = answer.pop("found"), answer.pop("notes", [])
     if answer.get("lost_units"):
         notes = [*notes, "some units lead to no sound message: verify says which"]
     if answer.get("units_beyond_log"):
@@ -258,7 +258,11 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         tables = _first(listing.tables(), options.most or options.max_messages)
         answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
     units = {"lost_units": listing.lost_units, "units_beyond_log": listing.beyond_end}
-    return {**answer, **{name: count for name, count in units.items() if count}}
+    unseen = [
+        f"the store has no consume queue of {topic}: if it is lost, messages that were delivered are listed, too"
+        for topic in sorted(listing.unseen)
+    ]
+    return {**answer, **{name: count for name, count in units.items() if count}, "notes": unseen}
 
 
 def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
@@ -275,7 +279,7 @@ def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
 def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Returns how far each group lags the ends of its queues."""
     rows, notes = lag_rows(offline.store, options.group)
-    return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "lag_notes": notes}
+    return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "notes": notes}
 
 
 _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {

@@ -51,6 +51,8 @@ class Listing:
     lost_units: int = 0
     beyond_end: int = 0
     """Units that point at or beyond the end of the log: a broker's recovery cuts them off."""
+    unseen: set[str] = field(default_factory=set)
+    """Topics of messages that wait of which the store has no consume queue."""
 
     @cached_property
     def log_end(self) -> int:
@@ -100,6 +102,8 @@ class Listing:
                 for row, found in _waiting_rows(table, topic, self.options.queue_id):
                     copies |= dict.fromkeys(_places_of_copies(row, found), -1)
         for name in sorted({name for _, name in copies}):
+            if not self.offline.queue_ids(name):
+                self.unseen.add(name)
             for table in whole._topic(name, columns):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)

@@ -52,7 +52,7 @@ def data_end(path: str, size: int) -> int:
     """
     if not locations.is_local(path):
         return size
-    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+    with files.opened(path) as file:
         return max((high for _, high in data_ranges(file.fileno(), 0, size)), default=0)
 
 
@@ -63,7 +63,7 @@ def stray_byte(path: str, begin: int) -> int | None:
     if not locations.is_local(path):
         with files.RangeReader(path) as reader:
             return _first_in(reader.read(begin, max(min(CHUNK, reader.size - begin), 0)), begin)
-    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+    with files.opened(path) as file:
         return _stray_byte(file.fileno(), begin)
 
 
@@ -94,7 +94,7 @@ def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
         stored = part[:data_size]
         stray = _first_in(part[data_size:].tobytes(), data_size)
         return stored, measured(hashlib.sha256(stored), size, len(stored), stray)
-    with files.reading(path), open(locations.local_path(path), "rb", buffering=0) as file:
+    with files.opened(path) as file:
         stored, position = memoryview(bytearray(data_size)), 0
         while count := file.readinto(stored[position:]):
             position += count
@@ -129,7 +129,7 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
     and before its holes are looked for. ``advance`` is told of the bytes as they are read.
     """
     digest, position, chunk = hashlib.sha256(), 0, memoryview(bytearray(min(_READ_CHUNK, max(data_size, 1))))
-    with files.reading(path), open(path, "rb", buffering=0) as file:
+    with files.opened(path) as file:
         os.fsync(file.fileno())
         size = os.fstat(file.fileno()).st_size
         while count := file.readinto(chunk[: data_size - position]):

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -145,6 +146,23 @@ def size_of(path: str) -> int | None:
     return int(info.size) if info.type == pafs.FileType.File else None
 
 
+@contextmanager
+def opened(path: str) -> Iterator[FileIO]:
+    """Yields a local file, not buffered; raises MissingInput, also for trouble while it is read, and unless it is
+    regular.
+    """
+    inner = locations.local_path(path)
+    with reading(path):
+        _refuse_irregular(path, inner)
+        with open(inner, "rb", buffering=0) as file:
+            yield file
+
+
+def _refuse_irregular(path: str, inner: str) -> None:
+    if not stat.S_ISREG(os.stat(inner).st_mode):  # to open a pipe would wait for somebody who writes into it
+        raise MissingInput("this is not a regular file", path=path)
+
+
 class RangeReader:
     """Random reads of a file into the caller's buffers; a context manager. Raises MissingInput unless it is regular."""
 
@@ -152,9 +170,8 @@ class RangeReader:
         self.path = path
         filesystem, inner = resolve(path)
         with reading(path):
-            # To open a pipe would wait for somebody who writes into it.
-            if locations.is_local(path) and not stat.S_ISREG(os.stat(inner).st_mode):
-                raise MissingInput("this is not a regular file", path=path)
+            if locations.is_local(path):
+                _refuse_irregular(path, inner)
             self._file = filesystem.open_input_file(inner)
 
     @property
@@ -193,7 +210,7 @@ class RangeReader:
         """
         if not locations.is_local(self.path):
             return offset
-        with reading(self.path), open(locations.local_path(self.path), "rb", buffering=0) as file:
+        with opened(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             return next((low for low, _ in data_ranges(file.fileno(), offset, size)), max(offset, size))
 

@@ -65,7 +65,7 @@ def queue_directories(root: str, kind: str, topics: Collection[str] = ()) -> Ite
         if not topic.is_directory or (topics and topic.name not in topics):
             continue
         for queue in files.list_directory(topic.path) or []:
-            if queue.is_directory or queue.leads_nowhere:  # a broker has an empty queue there
+            if queue.is_directory:
                 yield QueueDirectory(topic.name, queue.name, queue.path)
 
 

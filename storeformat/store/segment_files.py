@@ -45,7 +45,7 @@ def find_segments(
         entries = _entries_in(directory)
         has_segments = any(is_file_name(entry.name) for entry in entries)
         for entry in entries:
-            if entry.is_directory:
+            if entry.is_directory and not is_file_name(entry.name):
                 continue  # tolerated by brokers from 5.1.0 on
             if not has_segments:
                 raise NotAStore("this is not a commit log: it has no segments", path=directory, found=entry.name)

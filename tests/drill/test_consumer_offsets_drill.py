@@ -100,7 +100,8 @@ def published(night: Night, name: str, *more: object) -> Done:
     torn = run_job("verify", "--store", store, *conf)
     assert torn.code == (1 if name == "log" else 0), torn.said
     hazards = {row["hazard"] for row in torn.report["hazards"]}
-    assert ("offsets_from_backup" in hazards) == (name == "backup"), torn.said  # a broker takes it without us
+    # A broker takes it without us; one that is killed while it replaces the file leaves the backup alone, too.
+    assert "offsets_from_backup" in hazards or name != "backup", torn.said
     done = run_job("rebuild", "--store", store, *conf, "--only", "consumer-offsets", "--output", output, *more)
     assert "asking" in done.report["groups_without_offsets"], done.said  # the broker knows it, and it never committed
     assert done.code == int(name != "time"), done.said

@@ -66,7 +66,7 @@ def test_lag(root: Path) -> None:
     assert answer["groups"][0] == {"group": "behind", "topic": "T", "queues": 2, "lag": 13 - begin}
     assert answer["queues"][0]["lag"] == max(row["lag"] or 0 for row in rows.values())
     assert answer["groups"][-1] == {"group": "behind", "topic": "Gone", "queues": 1, "lag": None}
-    assert [note.split(" ")[0] for note in answer["lag_notes"]] == ["the", "1", str(begin)]
+    assert [note.split(" ")[0] for note in answer["notes"]] == ["the", "1", str(begin)]
     assert {row["group"] for row in lag(root, group="ahead")["queues"]} == {"ahead"}
     assert lag(root, group="nobody")["found"] == 0
 
@@ -82,6 +82,13 @@ def test_without_queues_no_lag_is_known(root: Path) -> None:
         "the lag of 2 committed offsets is not known: their queues are not there, or cannot be read; "
         "rebuild makes them from the log"
     )
+
+
+def test_of_a_queue_whose_files_are_gone_no_lag_is_known(root: Path) -> None:
+    commit(root, {"T@g": {"0": 7, "1": 7}})
+    for path in (root / "consumequeue/T/0").iterdir():
+        path.unlink()
+    assert [(row["queue_id"], row["lag"]) for row in lag(root)["queues"]] == [(1, 3), (0, None)]
 
 
 def test_a_queue_without_a_message_has_no_lag(root: Path) -> None:
@@ -116,7 +123,7 @@ def test_offsets_in_a_database(root: Path) -> None:
     commit(root, {"T@g": {"0": 8}})  # what a broker with queues in files reads
     found = lag(root)
     assert [(row["queue_id"], row["committed"]) for row in found["queues"]] == [(0, 8)]
-    assert "of another storeType" in found["lag_notes"][-1]
+    assert "of another storeType" in found["notes"][-1]
 
 
 def test_what_is_no_text_in_a_database_costs_no_group(tmp_path: Path) -> None:

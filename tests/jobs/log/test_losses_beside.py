@@ -93,8 +93,7 @@ def test_queues_prove_exactly_what_zeros_at_the_end_of_the_log_took(name: str, p
     assert {row.cause for row in reading.losses.rows} == {PROVEN}
     assert reading.is_damaged
     (root / "abort").touch()
-    assert bool(read(root, settings, on_damage=policy).losses.rows) == (policy == "salvage")
-    (root / "abort").unlink()
+    assert read(root, settings, on_damage=policy).losses.rows == reading.losses.rows
     assert not read(root, settings, until_offset=reading.end, on_damage=policy).losses.rows
 
 
@@ -163,6 +162,10 @@ def test_without_queues_the_index_and_then_offsets_prove_some(tmp_path: Path) ->
     slots, most = settings.get("maxHashSlotNum", 5_000_000), settings.get("maxIndexNum", 20_000_000)
     indexed = set()
     for path in (root / "index").iterdir():
+        if path == max((root / "index").iterdir()):  # a damaged count counts for what the file can hold
+            content = bytearray(path.read_bytes())
+            content[36:38] = b"\1\1"
+            path.write_bytes(content)
         count = int.from_bytes(path.read_bytes()[36:40], "big")
         entries = np.frombuffer(
             path.read_bytes()[40 + 4 * slots :][: 20 * most],

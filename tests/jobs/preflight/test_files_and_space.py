@@ -52,6 +52,14 @@ def test_a_directory_ends_the_start_before_5_1_0(store: StoreToStart) -> None:
         )
 
 
+def test_a_directory_in_the_place_of_a_segment_is_not_passed_over(store: StoreToStart) -> None:
+    segment = store.segment(0)
+    segment.unlink()
+    segment.mkdir()
+    what = f"{segment} is a directory in the place of a segment, whose messages are lost"
+    assert what in [reason.what for reason in store.answer().reasons]
+
+
 def test_a_segment_of_another_length(store: StoreToStart) -> None:
     os.truncate(store.segment(0), 4000)
     assert store.only_reason("segment_size") == Reason(

@@ -355,13 +355,14 @@ def test_a_rebuild_elsewhere_is_fetched_beside_the_backups_under_its_digest(
         digest="0123456789abcdef01", settings={"a": "b", "c": ""}, broker_version="5.1", queue_store="file"
     )
     monkeypatch.setattr(publish, "read_manifest", lambda source: made)
-    monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {"backup": "b"})
+    monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:3]) or {"backup": "b", "notes": []})
     monkeypatch.setattr(publish, "start_facts", lambda root, conf, *told: {"told": told, "root": root})
     options = PublishOptions(store=str(case.root), rebuilt="s3://b/out", commitlog=("/x/log", "/y/log"))
     facts = publish.run(options, quiet())
     root = str(case.root)
     assert asked == [(root, f"{root}/backup/fetched-0123456789abcdef", "s3://b/out")]
     assert (facts["root"], facts["told"]) == (root, ([("a", "b"), ("storePathCommitLog", "/x/log,/y/log")], "5.1"))
+    assert facts["notes"] == ["broker.conf must say storePathCommitLog=/x/log,/y/log"]
     made.broker_version = "5.3"  # which the rebuild may have taken because nothing shows the release
     assert publish.run(options, quiet())["told"][1] is None
     asked.clear()

@@ -337,11 +337,19 @@ def test_what_is_no_file_in_the_place_of_one_is_not_passed_over(
     assert said.value.path == str(first)
 
 
-def test_a_queue_whose_directory_is_a_broken_link_is_not_passed_over(
-    placed: tuple[Path, list[Placed]], tmp_path: Path
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (os.mkfifo, "this is not a directory"), (Path.touch, "this is not a directory"),
+        (lambda path: path.symlink_to("nowhere"), "the store has no such consume queue"),
+        (Path.mkdir, "the store has no such consume queue"),
+    ],
+)  # fmt: skip
+def test_a_queue_that_is_no_directory_with_files_is_not_passed_over(
+    make: Callable[[Path], None], what: str, placed: tuple[Path, list[Placed]], tmp_path: Path
 ) -> None:
     root = shutil.copytree(placed[0], tmp_path / "store")
     (root / "consumequeue/T/1").rename(tmp_path / "queue")
-    (root / "consumequeue/T/1").symlink_to("nowhere")
-    with pytest.raises(MissingInput, match="the store has no such consume queue"):
+    make(root / "consumequeue/T/1")
+    with pytest.raises(MissingInput, match=what):
         ask(root, "list", topic="T")

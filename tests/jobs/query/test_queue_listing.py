@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,7 +161,11 @@ def test_messages_that_wait_no_longer(tmp_path: Path) -> None:
     log.message(topic="%RETRY%g", uniq_key="of h", **late)
     of_h = log.records[4]
     root = with_queues(log, tmp_path)
-    assert offsets(listed(root, waiting=True, end=5000)) == [of_h.offset, rolled.offset, again.offset]
+    answer = listed(root, waiting=True, end=5000)
+    assert offsets(answer) == [of_h.offset, rolled.offset, again.offset]
+    shutil.rmtree(root / "consumequeue" / "T")
+    unseen = [*answer["notes"], *listed(root, waiting=True, end=5000)["notes"]]
+    assert [note.partition(":")[0].split()[-1] for note in unseen] == ["%RETRY%h", "%RETRY%h", "T"]
 
 
 @pytest.mark.parametrize(

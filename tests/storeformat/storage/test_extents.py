@@ -170,6 +170,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
         lambda: extents.content_on_disk(none, 5, lambda count: None),
     ):  # fmt: skip
         assert refusal(MissingInput, act) == said
+    os.mkfifo(none)
+    for act in (lambda: extents.data_end(none, 5), lambda: extents.stray_byte(none, 0)):
+        assert refusal(MissingInput, act) == {"what": "this is not a regular file", "path": none}
 
 
 def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,9 +114,10 @@ def test_stray_files_are_all_named_up_to_twenty(log: Path) -> None:
         assert refused(NotAStore, log) == (what, str(log), ", ".join(names[:20]) + rest, None, advice)
 
 
-def test_what_is_no_file_is_refused(log: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused(make: Callable[[Path], None], log: Path) -> None:
     path = log / file_name(5 * SIZE)
-    os.mkfifo(path)
+    make(path)
     assert refused(NotAStore, log) == ("this is not a regular file", str(path), None, None, None)
 
 
