@@ -258,11 +258,7 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         tables = _first(listing.tables(), options.most or options.max_messages)
         answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
     units = {"lost_units": listing.lost_units, "units_beyond_log": listing.beyond_end}
-    unseen = [
-        f"the store has no consume queue of {topic}: if it is lost, messages that were delivered are listed, too"
-        for topic in sorted(listing.unseen)
-    ]
-    return {**answer, **{name: count for name, count in units.items() if count}, "notes": unseen}
+    return {**answer, **{name: count for name, count in units.items() if count}, "notes": listing.notes}
 
 
 def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:

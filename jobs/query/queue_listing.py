@@ -51,8 +51,8 @@ class Listing:
     lost_units: int = 0
     beyond_end: int = 0
     """Units that point at or beyond the end of the log: a broker's recovery cuts them off."""
-    unseen: set[str] = field(default_factory=set)
-    """Topics of messages that wait of which the store has no consume queue."""
+    notes: list[str] = field(default_factory=list)
+    """What to know of queues that the store does not have."""
 
     @cached_property
     def log_end(self) -> int:
@@ -79,6 +79,11 @@ class Listing:
                 "the store has no consume queue of this topic", path=topic,
                 advice="inspect lists the topics of the log; --waiting lists messages that were not delivered yet",
             )  # fmt: skip
+        last = queue_ids[-1]
+        if options.queue_id is None and (absent := last + 1 - len(queue_ids)):
+            self.notes.append(
+                f"{absent} of the queues before {last} are not there: without a message, or lost (verify)"
+            )
         for queue_id in queue_ids:
             yield from self._queue(topic, queue_id, rules)
 
@@ -103,7 +108,9 @@ class Listing:
                     copies |= dict.fromkeys(_places_of_copies(row, found), -1)
         for name in sorted({name for _, name in copies}):
             if not self.offline.queue_ids(name):
-                self.unseen.add(name)
+                self.notes.append(
+                    f"there is no consume queue of {name}: what was delivered is listed, too, if it is lost"
+                )
             for table in whole._topic(name, columns):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)

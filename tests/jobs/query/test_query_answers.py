@@ -353,3 +353,11 @@ def test_a_queue_that_is_no_directory_with_files_is_not_passed_over(
     make(root / "consumequeue/T/1")
     with pytest.raises(MissingInput, match=what):
         ask(root, "list", topic="T")
+
+
+def test_a_queue_that_is_gone_is_said(placed: tuple[Path, list[Placed]], tmp_path: Path) -> None:
+    root = shutil.copytree(placed[0], tmp_path / "store")
+    assert "notes" not in ask(root, "list", topic="T")
+    (root / "consumequeue/T/0").rename(tmp_path / "queue")
+    (note,) = ask(root, "list", topic="T")["notes"]
+    assert note.startswith("1 of the queues before 1 are not there")
