@@ -336,7 +336,7 @@ def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
     """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
     lost, old = (sum(getattr(one, name) for _, one in compared.files) for name in ("lost", "old"))
     verdicts.note_count(lost, "index entries are of messages that damage took from the log")
-    verdicts.note_count(old, "index entries point at messages that retention deleted")
+    verdicts.note_count(old, "index entries are of messages before the log: retention deleted them, or they are lost")
     beyond = [
         (check, one) for check, one in compared.files if one.beyond or one.end_phy_offset >= check.context.log.end
     ]

@@ -280,7 +280,7 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
 
 
 _NOTES = {
-    "old": "units before the start of the log point at messages that retention deleted",
+    "old": "units are of messages before the log: retention deleted them, or they are lost",
     "ext": "tags codes in consumequeue_ext match the log; the filters' bit maps are not verified",
     "delivery_hashes": "delayed messages have their tags' hash instead of the delivery time: brokers 4.9.2 to 4.9.8 "
     "recover so",

@@ -202,11 +202,11 @@ def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> No
     min((root / "commitlog").iterdir()).unlink()
     found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
     assert (found.counts, found.hazards) == ({}, [])
-    assert found.notes == ["6 units before the start of the log point at messages that retention deleted"]
+    assert found.notes == ["6 units are of messages before the log: retention deleted them, or they are lost"]
     queue_files(root)[0].unlink()
     found = verify_here(root, SMALL, only=("consumequeue",)).verdicts
     assert not found.counts
-    assert found.notes == ["3 units before the start of the log point at messages that retention deleted"]
+    assert found.notes == ["3 units are of messages before the log: retention deleted them, or they are lost"]
 
 
 def test_a_gap_between_files_of_deleted_messages_is_a_missing_file(tmp_path: Path) -> None:
@@ -386,7 +386,9 @@ def test_units_of_deleted_messages_fill_whole_files_of_a_batch_queue(of_two_unit
     assert [int(file.name) for file in files] == [0, 92, 184, 276, 368]
     verified = verify_here(root, BATCH, only=("consumequeue",))
     assert (verified.verdicts.counts, verified.compared["consume_queue_units"]) == ({}, 3)
-    assert verified.verdicts.notes == ["6 units before the start of the log point at messages that retention deleted"]
+    assert verified.verdicts.notes == [
+        "6 units are of messages before the log: retention deleted them, or they are lost"
+    ]
     for file in files[:3]:  # retention takes whole files, too
         file.unlink()
         assert not verify_here(root, BATCH, only=("consumequeue",)).verdicts.counts
