@@ -271,7 +271,9 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None
     latest = max((scan.times.latest for scan in reading.scans), default=0)
-    return known is None or known.physic_msg_timestamp > latest
+    return (
+        known is None or max(known.physic_msg_timestamp, known.logics_msg_timestamp, known.index_msg_timestamp) > latest
+    )
 
 
 def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:

@@ -82,7 +82,7 @@ def test_a_sound_store_has_lost_nothing(store: GoldenStore, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("policy", ["salvage", "fail", "stop"])
-@pytest.mark.parametrize("name", ["base-clean-5.3.3", "retention-5.5.0", "lmq-5.5.0", "recreate-5.1.4"])
+@pytest.mark.parametrize("name", ["base-clean-5.3.3", "retention-rebuilt-5.5.0", "lmq-5.5.0", "recreate-5.1.4"])
 def test_queues_prove_exactly_what_zeros_at_the_end_of_the_log_took(name: str, policy: str, tmp_path: Path) -> None:
     root, settings, places = unpacked(name, tmp_path)
     cut = places[len(places) // 2]
