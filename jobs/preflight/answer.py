@@ -53,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     offsets.delay_offsets_beyond_queue,
     offsets.delay_offsets_behind,
     offsets.delay_levels_absent,
+    retention.log_begins_late,
     retention.messages_deleted,
     timers_and_epochs.timer_state,
     timers_and_epochs.epoch_file,

@@ -21,8 +21,7 @@ from storeformat.errors import MissingInput
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
-from storeformat.message import MAX_HEAD_SIZE
-from storeformat.record.decode import DecodeRules, store_timestamp_at
+from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import Offsets, read_config
 from storeformat.store.segment_files import log_files
@@ -114,11 +113,7 @@ def _begins_earlier(store: StoppedStore, replica: Replica) -> Reason:
     """Returns what it means that a replica has messages from before this log: a log whose first record is younger than
     the time that messages are kept has lost nothing to retention.
     """
-    first, hours = store.log.segments[0], store.conf.reserved_hours
-    with files.RangeReader(first.path) as reader:
-        stored = store_timestamp_at(reader, 0) if first.size > MAX_HEAD_SIZE and any(reader.read(0, 8)) else 0
-    unsafe = bool(stored) and store.now_ms - stored < store.conf.reserved_ms and not store.log.of_group
-    kept = f"the {hours} hours of fileReservedTime"
+    unsafe, kept = store.begins_young, f"the {store.conf.reserved_hours} hours of fileReservedTime"
     return Reason(
         "replica_begins_earlier",
         f"{replica.root} begins at offset {replica.begin}, this store at {store.log.begin}, and lacks the messages "

@@ -160,6 +160,26 @@ def _unread(store: StoppedStore, begin: int) -> Counter[tuple[str, str]]:
     return +unread
 
 
+def log_begins_late(store: StoppedStore) -> Iterator[Reason]:
+    """Yields that the queues have messages from before a log whose first one is too young for them to have been deleted
+    for their age: a disk that is too full does that (``doomed``), and so does a hand.
+    """
+    begin, hours = store.log.begin, store.conf.reserved_hours
+    if not begin or not store.begins_young:
+        return
+    before = [queue_ends.offset_at(queue, begin) - queue.begin for queue in store.queues.values() if not queue.batch]
+    if count := sum(before):
+        yield Reason(
+            "log_begins_late",
+            f"the log begins at offset {begin}, after {count} messages that queues still have, though its first one is "
+            f"younger than the {hours} hours of fileReservedTime",
+            found=begin,
+            expected=0,
+            cure="nothing, if the disk was too full; else put the segments back that are missing",
+            unsafe=False,
+        )
+
+
 def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:
     """Returns the first queue offset of a queue, and that of its first message from a log offset on; messages that are
     in no queue yet, but will be dispatched again, count.

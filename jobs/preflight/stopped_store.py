@@ -11,7 +11,8 @@ from jobs.contract import commands
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
-from storeformat.record.decode import DecodeRules
+from storeformat.message import MAX_HEAD_SIZE
+from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, local_status, locations, rocksdb
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import PAGE_SIZE, parse_checkpoint
@@ -72,6 +73,16 @@ class StoppedStore(Store):
     def offsets_file(self) -> ConfigFile:
         """The file of ``config/`` in which this broker keeps committed offsets."""
         return next(self.configs[name] for name in (CONSUMER_OFFSETS, LMQ_OFFSETS) if name in self.configs)
+
+    @cached_property
+    def begins_young(self) -> bool:
+        """Whether the log's first record is younger than a broker keeps it; that of a group's log is not looked at."""
+        first = next(iter(self.log.segments), None)
+        if first is None or first.size <= MAX_HEAD_SIZE or self.log.of_group:
+            return False
+        with files.RangeReader(first.path) as reader:
+            stored = store_timestamp_at(reader, 0) if any(reader.read(0, 8)) else 0
+        return bool(stored) and self.now_ms - stored < self.conf.reserved_ms
 
     @cached_property
     def furthest_unit(self) -> int:

@@ -44,6 +44,22 @@ def deleted(store: StoreToStart, unread: str = "", *, unsafe: bool = True) -> Re
     )
 
 
+def test_a_log_that_begins_later_than_its_queues_and_retention_explain(store: StoreToStart) -> None:
+    first = store.segment(0)
+    first.unlink()
+    assert store.reasons("log_begins_late") == []
+    store.conf["fileReservedTime"] = "999999"
+    gone = sum(record.offset < 4096 for record in store.log.records)
+    (reason,) = store.reasons("log_begins_late")
+    assert (reason.found, reason.unsafe) == (4096, False)
+    assert reason.what == (
+        f"the log begins at offset 4096, after {gone} messages that queues still have, though its first one is "
+        "younger than the 999999 hours of fileReservedTime"
+    )
+    first.write_bytes(bytes(4096))
+    assert store.reasons("log_begins_late") == []
+
+
 def test_young_segments_stay(store: StoreToStart) -> None:
     store.age(40, segments=2)
     assert store.reasons(RULE) == []
