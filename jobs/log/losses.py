@@ -109,22 +109,21 @@ def account_for_queues(
     stops = zip(blocks.keys.tolist(), (blocks.firsts + blocks.counts).tolist(), strict=True)
     ends = {seen.queue_of(key): stop for key, stop in stops}  # of the last block of each queue
     rows: list[Loss] = []
-    light: set[_Queue] = set()
     after_loss, begins_anew = np.zeros(len(seen.keys), bool), np.zeros(len(seen.keys), bool)
     explained = np.zeros(len(damaged.begins), bool)
-    for gap in _met(_gaps(seen, blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging):
+    met = _met(_gaps(seen, blocks, damaged, ends, whole=whole), damaged, blocks, salvaging=salvaging)
+    light = frozenset(seen.queue_at(int(blocks.starts[gap.block])) for gap in met if blocks.light[gap.block])
+    for gap in met:
         row = int(blocks.starts[gap.block])
         after_loss[row] = True
         begins_anew[row] = gap.begins_anew
         explained[gap.ranges] = True
         rows.append(_loss(seen, row, gap, damaged))
-        if blocks.light[gap.block]:
-            light.add((rows[-1].topic, rows[-1].queue_id))
     named = [*lost_records, *_last_of_their_queues(scans, ends)]
     rows += _named_losses(named, rows, ends, damaged, explained)
     left = damaged.held_records & ~explained
     unexplained = tuple(zip(damaged.begins[left].tolist(), damaged.ends[left].tolist(), strict=True))
-    losses = Losses(rows, unexplained, strays, light=frozenset(light))
+    losses = Losses(rows, unexplained, strays, light=light)
     if salvaging:
         return replace(seen, after_loss=after_loss, begins_anew=begins_anew), losses
     marks = np.zeros((2, len(table.keys)), bool)  # the runs as they are in the log, with the marks where their rows are

@@ -81,9 +81,7 @@ class Listing:
             )  # fmt: skip
         last = queue_ids[-1]
         if options.queue_id is None and (absent := last + 1 - len(queue_ids)):
-            self.notes.append(
-                f"{absent} of the queues before {last} are not there: without a message, or lost (verify)"
-            )
+            self.notes.append(f"{absent} queues before {last} are not there: they had no message, or are lost (verify)")
         for queue_id in queue_ids:
             yield from self._queue(topic, queue_id, rules)
 
@@ -108,9 +106,7 @@ class Listing:
                     copies |= dict.fromkeys(_places_of_copies(row, found), -1)
         for name in sorted({name for _, name in copies}):
             if not self.offline.queue_ids(name):
-                self.notes.append(
-                    f"there is no consume queue of {name}: what was delivered is listed, too, if it is lost"
-                )
+                self.notes.append(f"no consume queue of {name}: if it is lost, what was delivered is listed, too")
             for table in whole._topic(name, columns):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)

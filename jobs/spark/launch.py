@@ -252,12 +252,10 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
         extra = ["--conf", "spark.sql.extensions=" + ",".join(filter(None, (extensions, ours)))]
     if "spark.sql.catalog.spark_catalog" not in chosen:
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-    present = " ".join((chosen.get("spark.jars", ""), chosen.get("spark.jars.packages", "")))
-    ours_there = "delta-spark" in present
-    jars = [] if ours_there else sorted(Path(sys.prefix, "jars").glob("*.jar"))
-    if jars or ours_there:
-        named = ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))
-        return [*extra, "--jars", named] if jars else extra
+    if any("delta-spark" in chosen.get(name, "") for name in ("spark.jars", "spark.jars.packages")):
+        return extra
+    if jars := sorted(Path(sys.prefix, "jars").glob("*.jar")):
+        return [*extra, "--jars", ",".join(filter(None, (chosen.get("spark.jars"), *map(str, jars))))]
     raise DependencyMissing(
         "Delta's jars are not there",
         advice="`./spark-submit.sh --setup` fetches them and knows their bytes; "
@@ -267,12 +265,8 @@ def delta_options(chosen: dict[str, str], settings: dict[str, str]) -> list[str]
 
 def application_zip() -> Path:
     """Returns the zip of our packages for executors; its name tells what is in it, for checkouts may share a .venv."""
-    sources = sorted(
-        path
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and path.parent.name != "__pycache__"
-    )
+    found = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
+    sources = sorted(path for path in found if path.parent.name != "__pycache__")
     digest = 0
     for path in sources:
         digest = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(ROOT).as_posix().encode(), digest))

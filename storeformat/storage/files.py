@@ -113,13 +113,9 @@ def list_directory(path: str) -> list[Entry] | None:
             entries = [_local_entry(path, name, found) for name, found in scanned(inner)]
         else:
             entries = [
-                Entry(
-                    name=child.base_name,
-                    path=locations.join(path, child.base_name),
-                    size=int(child.size) if child.type == pafs.FileType.File else -1,
-                    is_directory=child.type == pafs.FileType.Directory,
-                )
+                Entry(name, locations.join(path, name), size, child.type == pafs.FileType.Directory)
                 for child in filesystem.get_file_info(pafs.FileSelector(inner))
+                for name, size in [(child.base_name, int(child.size) if child.is_file else -1)]
             ]
     return sorted(entries, key=lambda entry: entry.name)
 

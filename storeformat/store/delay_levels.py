@@ -16,8 +16,9 @@ from storeformat.log.segments import Segment, segment_at
 from storeformat.message import CERTIFICATE_SIZE, SCHEDULE_TOPIC
 from storeformat.queues import consume_queue
 from storeformat.record.decode import store_timestamp_at
-from storeformat.storage import files, locations
-from storeformat.store.layout import CONSUME_QUEUE, is_file_name
+from storeformat.storage import files
+from storeformat.store.layout import CONSUME_QUEUE
+from storeformat.store.queue_places import QueueDirectory, queue_directories
 
 _UNITS_A_READ = 3_200
 _UNITS_ASKED = 16
@@ -26,11 +27,10 @@ _UNITS_ASKED = 16
 def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
     """Returns the milliseconds of each delay level that a queue's newest units and their records show."""
     shown = {}
-    for queue in files.list_directory(locations.join(root, CONSUME_QUEUE, SCHEDULE_TOPIC)) or []:
-        if queue.is_directory and queue.name.isascii() and queue.name.isdigit():
-            delay = next(_delays(_newest_units(queue.path), segments), None)
-            if delay is not None:
-                shown[int(queue.name) + 1] = delay
+    for queue in queue_directories(root, CONSUME_QUEUE, {SCHEDULE_TOPIC}):
+        delay = next(_delays(_newest_units(queue), segments), None)
+        if delay is not None and queue.queue_id is not None:
+            shown[queue.queue_id + 1] = delay
     return dict(sorted(shown.items()))
 
 
@@ -39,10 +39,9 @@ def contradicted(shown: dict[int, int], delay_millis: Sequence[int]) -> list[int
     return [level for level, delay in shown.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
 
 
-def _newest_units(queue: str) -> Structs:
+def _newest_units(queue: QueueDirectory) -> Structs:
     """Returns the last written units of a queue."""
-    found = [entry for entry in files.list_directory(queue) or [] if is_file_name(entry.name) and entry.size > 0]
-    for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
+    for entry in (entry for entry in reversed(queue.files()) if entry.size > 0):
         with files.RangeReader(entry.path) as reader:
             units = _last_written(reader, entry.size)
         units = units[: consume_queue.written_units(units)]

@@ -115,15 +115,11 @@ class CompareQueueFiles:
             ext=bool(check.ext),
         )
         comparison = queue_check.compare_units(expectation, found)
-        places = comparison.delivery_hashes
-        if len(places):
-            real = np.array([self._tags_hash(expected[place], readers) for place in places.tolist()], np.int64)
-            wrong = places[real != found["tags_code"][places]]
-            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
-        places = comparison.ext_places
-        if len(places):
-            wrong = places[~_agrees_in_ext(check.ext, expected[places], found[places], readers)]
-            comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
+        hashed, in_ext = comparison.delivery_hashes, comparison.ext_places
+        real = np.array([self._tags_hash(expected[place], readers) for place in hashed.tolist()], np.int64)
+        agree = _agrees_in_ext(check.ext, expected[in_ext], found[in_ext], readers)
+        wrong = np.concatenate([hashed[real != found["tags_code"][hashed]], in_ext[~agree]])
+        comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
         return ComparedQueueFile(file.queue, file.base, size, comparison, *ends)
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:

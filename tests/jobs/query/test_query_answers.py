@@ -360,4 +360,4 @@ def test_a_queue_that_is_gone_is_said(placed: tuple[Path, list[Placed]], tmp_pat
     assert "notes" not in ask(root, "list", topic="T")
     (root / "consumequeue/T/0").rename(tmp_path / "queue")
     (note,) = ask(root, "list", topic="T")["notes"]
-    assert note.startswith("1 of the queues before 1 are not there")
+    assert note.startswith("1 queues before 1 are not there")
