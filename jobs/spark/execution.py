@@ -14,11 +14,6 @@ from typing import Any
 
 from jobs.spark import spark_options
 
-_WITH_WORKERS = frozenset({"rebuild", "verify", "load", "demo", "inspect", "query"})
-"""Jobs that run tasks in Python."""
-_WITH_ROWS = frozenset({"load", "demo"})
-"""Jobs whose tasks make rows of the table."""
-
 
 @dataclass(frozen=True)
 class Execution:
@@ -57,16 +52,6 @@ class Execution:
         if context is not None:
             return bool(context.master.startswith("local"))
         return not STARTED_BY_SPARK and self.master.startswith("local")
-
-    @property
-    def runs_python(self) -> bool:
-        """Whether tasks are Python's, so that workers can import while the JVM starts."""
-        return self.job in _WITH_WORKERS
-
-    @property
-    def makes_rows(self) -> bool:
-        """Whether tasks make rows of the table: workers import what that needs, too."""
-        return self.job in _WITH_ROWS
 
     @property
     def is_short(self) -> bool:

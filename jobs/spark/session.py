@@ -73,13 +73,9 @@ class SparkOnDemand:
         """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
         with self._starting, deferred_signals():
             if self._begun is None and active_context() is None and not STARTED_BY_SPARK:
-                self._begun = jvm.begin(launch.plan(self._execution))
-                self._stack.callback(self._end_jvm)
-
-    def _end_jvm(self) -> None:
-        assert self._begun is not None
-        jvm.end(self._begun, self._gateway)
-        isolation.remove_private_directories()
+                self._begun = begun = jvm.begin(launch.plan(self._execution))
+                self._stack.callback(isolation.remove_private_directories)
+                self._stack.callback(lambda: jvm.end(begun, self._gateway))
 
     @property
     def context(self) -> SparkContext:

@@ -44,15 +44,6 @@ def test_what_the_user_chose_is_no_default() -> None:
     assert (chosen.master, Execution(options=()).settings.get("spark.master")) == ("local[3]", "local[*]")
 
 
-@pytest.mark.parametrize(
-    ("job", "python", "rows", "short"),
-    [
-        ("load", True, True, True),
-        ("verify", True, False, True),
-        ("report", False, False, True),
-        ("", False, False, False),
-    ],
-)
-def test_what_a_job_keeps_busy(job: str, python: bool, rows: bool, short: bool) -> None:
-    execution = Execution(job)
-    assert (execution.runs_python, execution.makes_rows, execution.is_short) == (python, rows, short)
+def test_a_session_of_no_job_may_last() -> None:
+    short = [one.is_short for one in (Execution("load"), Execution("load", lasts=True), Execution())]
+    assert short == [True, False, False]
