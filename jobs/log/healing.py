@@ -128,7 +128,7 @@ class LogCopy:
         reading = self.reading
         stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
         found = joined([*((item.begin, item.end) for item in reading.damaged), *stale, *self.absent])
-        return sorted([*found, *self.zeroed])
+        return sorted([*found, *without(joined(self.zeroed), found)])
 
     @property
     def held(self) -> list[ByteRange]:
