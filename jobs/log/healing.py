@@ -92,30 +92,39 @@ class LogCopy:
     def segments(self) -> Sequence[Segment]:
         return self.reading.segments
 
+    @property
+    def damaged(self) -> list[ByteRange]:
+        return [(item.begin, item.end) for item in self.reading.damaged]
+
+    @property
+    def gaps(self) -> list[ByteRange]:
+        """The bytes of no record: damage, what an older log left, and what no file holds."""
+        stale = [(item.begin, item.end) for item in self.reading.stale if item.begin < self.reading.end]
+        return joined([*self.damaged, *stale, *self.absent])
+
     @cached_property
     def zeroed(self) -> list[ByteRange]:
-        """The zeros at the ends of records with which damage begins, or the end of the log: what a disk lost begins
-        anywhere, and nothing checks the properties, which are last in a record.
+        """The zeros with which a record ends just before damage, or the end of the log. A disk loses bytes from any
+        place on, and nothing checks the properties, the last field of a record.
         """
         found = []
-        for end in sorted({self.reading.end, *(item.begin for item in self.reading.damaged)}):
+        for end in {self.reading.end, *(begin for begin, _ in self.damaged)}:
             segment = segment_at(self.segments, end)
             if segment is None or not segment.base < end < segment.end - segment.missing:
                 continue
             begin = max(end - _LONGEST_PROPERTIES, segment.base)
-            data = files.read_range(segment.path, begin - segment.base, end + 1 - begin)
-            zeros = end + 1 - begin - len(data.rstrip(b"\0"))
-            if zeros > 1 + _OF_NO_PROPERTIES:
-                found.append((end + 1 - zeros, end))
-        return found
+            data = files.read_range(segment.path, begin - segment.base, end + 1 - begin)  # and the byte that follows
+            first_zero = begin + len(data.rstrip(b"\0"))
+            if end - first_zero > _OF_NO_PROPERTIES:
+                found.append((first_zero, end))
+        return without(joined(found), self.gaps)
 
     @property
     def records(self) -> list[ByteRange]:
         """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
-        damaged = [(item.begin, item.end) for item in self.reading.damaged]
-        return without(found, joined([*damaged, *self.absent, *self.zeroed]))
+        return without(found, joined([*self.damaged, *self.absent, *self.zeroed]))
 
     @property
     def sound(self) -> list[ByteRange]:
@@ -125,10 +134,7 @@ class LogCopy:
     @property
     def lost(self) -> list[ByteRange]:
         """The bytes in which something may be lost; no range goes on after the ``zeroed`` end of a record."""
-        reading = self.reading
-        stale = [(item.begin, item.end) for item in reading.stale if item.begin < reading.end]
-        found = joined([*((item.begin, item.end) for item in reading.damaged), *stale, *self.absent])
-        return sorted([*found, *without(joined(self.zeroed), found)])
+        return sorted([*self.gaps, *self.zeroed])
 
     @property
     def held(self) -> list[ByteRange]:

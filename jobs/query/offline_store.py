@@ -33,7 +33,7 @@ from storeformat.record.decode import RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.store.queue_ends import RECOVERED_FILES
-from storeformat.store.queue_places import QueueDirectory
+from storeformat.store.queue_places import queue_id_of
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
@@ -202,8 +202,7 @@ class OfflineStore:
     def queue_ids(self, topic: str) -> list[int]:
         """Returns the ids of a topic's queues, in order: whatever has the name of one must be a directory."""
         there = files.list_directory(locations.join(self.store.root, self._kind(topic), topic)) or []
-        found = (QueueDirectory(topic, entry.name, entry.path).queue_id for entry in there)
-        return sorted(queue_id for queue_id in found if queue_id is not None)
+        return sorted(queue_id for entry in there if (queue_id := queue_id_of(entry.name)) is not None)
 
     def _kind(self, topic: str) -> str:
         return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE

@@ -60,10 +60,6 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
     else:
         answer = _ANSWERS[options.kind](options, offline, None)
     found, notes = answer.pop("found"), answer.pop("notes", [])
-    if answer.get("lost_units"):
-        notes = [*notes, "some units lead to no sound message: verify says which"]
-    if answer.get("units_beyond_log"):
-        notes = [*notes, "some units point beyond the end of the log, and are not listed: verify says which"]
     unknown = options.kind == "lag" and any(row["lag"] is None for row in answer["queues"])
     return reporter.report(
         "query",
@@ -257,8 +253,14 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     else:
         tables = _first(listing.tables(), options.most or options.max_messages)
         answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
-    units = {"lost_units": listing.lost_units, "units_beyond_log": listing.beyond_end}
-    return {**answer, **{name: count for name, count in units.items() if count}, "notes": listing.notes}
+    answer["notes"] = listing.notes
+    if listing.lost_units:
+        answer["lost_units"] = listing.lost_units
+        listing.notes.append("some units lead to no sound message: verify says which")
+    if listing.beyond_end:
+        answer["units_beyond_log"] = listing.beyond_end
+        listing.notes.append("some units point beyond the end of the log, and are not listed: verify says which")
+    return answer
 
 
 def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:

@@ -105,9 +105,10 @@ class Listing:
                 for row, found in _waiting_rows(table, topic, self.options.queue_id):
                     copies |= dict.fromkeys(_places_of_copies(row, found), -1)
         for name in sorted({name for _, name in copies}):
-            if not self.offline.queue_ids(name):
+            queue_ids = self.offline.queue_ids(name)
+            if not queue_ids:
                 self.notes.append(f"no consume queue of {name}: if it is lost, what was delivered is listed, too")
-            for table in whole._topic(name, columns):
+            for table in (table for queue_id in queue_ids for table in whole._queue(name, queue_id, columns)):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)
                     if place in copies:

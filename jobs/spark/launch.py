@@ -34,7 +34,7 @@ WORKER_DAEMON = "udfs.worker_daemon"
 SOCKETS = "spark.python.unix.domain.socket"
 LONGEST_SOCKET_PATH = 103
 """Bytes of a Unix socket's path that every system takes (Linux 107, others 103)."""
-_WITH_ROWS = {"rebuild": False, "verify": False, "inspect": False, "query": False, "load": True, "demo": True}
+_MAKES_ROWS = {"rebuild": False, "verify": False, "inspect": False, "query": False, "load": True, "demo": True}
 """Jobs with tasks in Python, whose workers can import while the JVM starts; and whether these make rows."""
 _HARMLESS = {"spark.master", "spark.driver.memory", "spark.executor.memory", "spark.local.dir"}
 """Settings with which the JVM has nothing to write at its end, as it has with an event log."""
@@ -134,9 +134,9 @@ def plan(execution: Execution) -> Launch:
         "SPARK_HOME": str(spark_home()),
         "SPARK_SUBMIT_OPTS": " ".join(flags),
     }
-    runs_python = execution.job in _WITH_ROWS
+    runs_python = execution.job in _MAKES_ROWS
     if runs_python:
-        environment[ROWS] = "1" if _WITH_ROWS[execution.job] else "0"
+        environment[ROWS] = "1" if _MAKES_ROWS[execution.job] else "0"
     early = runs_python and python == ours and settings.get("spark.python.daemon.module") == WORKER_DAEMON
     ours_first = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     return Launch(

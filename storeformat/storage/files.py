@@ -112,11 +112,7 @@ def list_directory(path: str) -> list[Entry] | None:
         if locations.is_local(path):
             entries = [_local_entry(path, name, found) for name, found in scanned(inner)]
         else:
-            entries = [
-                Entry(name, locations.join(path, name), size, child.type == pafs.FileType.Directory)
-                for child in filesystem.get_file_info(pafs.FileSelector(inner))
-                for name, size in [(child.base_name, int(child.size) if child.is_file else -1)]
-            ]
+            entries = [_object_entry(path, found) for found in filesystem.get_file_info(pafs.FileSelector(inner))]
     return sorted(entries, key=lambda entry: entry.name)
 
 
@@ -125,6 +121,11 @@ def _local_entry(directory: str, name: str, found: os.stat_result) -> Entry:
     mode = found.st_mode
     size = found.st_size if stat.S_ISREG(mode) else -1
     return Entry(name, locations.join(directory, name), size, stat.S_ISDIR(mode), stat.S_ISLNK(mode))
+
+
+def _object_entry(directory: str, found: pafs.FileInfo) -> Entry:
+    name, size = found.base_name, int(found.size) if found.is_file else -1
+    return Entry(name, locations.join(directory, name), size, found.type == pafs.FileType.Directory)
 
 
 def exists(path: str) -> bool:

@@ -52,8 +52,8 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
 
 def scanned(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields the names in a local directory, each with its status: of what a link leads to, or of a link that leads
-    nowhere or to itself. What is removed in the meantime is left out; raises OSError.
+    """Yields each name in a local directory with its status. A link has the status of its target, a broken one its own.
+    Names that are removed meanwhile are left out; raises OSError.
     """
     with os.scandir(directory) as entries:
         for entry in entries:

@@ -37,6 +37,11 @@ _ROCKSDB_TYPE = "defaultrocksdb"
 _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
 
 
+def queue_id_of(name: str) -> int | None:
+    """Returns the queue id that a directory's name says, None for no number (ConsumeQueueStore#loadConsumeQueues)."""
+    return int(name) if name.isascii() and name.isdigit() else None
+
+
 @dataclass(frozen=True)
 class QueueDirectory:
     """One directory; ``queue`` is its name, which is a number where a broker takes it for a queue."""
@@ -47,8 +52,8 @@ class QueueDirectory:
 
     @property
     def queue_id(self) -> int | None:
-        """The queue id, None for a name that a broker passes over (ConsumeQueueStore#loadConsumeQueues)."""
-        return int(self.queue) if self.queue.isascii() and self.queue.isdigit() else None
+        """The queue id, None for a name that a broker passes over."""
+        return queue_id_of(self.queue)
 
     def entries(self) -> list[files.Entry]:
         """Returns what lies in it, by name."""

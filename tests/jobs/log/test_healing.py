@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,8 @@ from support.in_memory import MemoryReader
 from support.replica_trials import run_replica_trials
 from support.salvage_trials import Tally
 
-from jobs.log.healing import ByteRange, common, joined, without
+from jobs.log.healing import ByteRange, LogCopy, common, joined, without
+from storeformat.log.segments import Segment
 from storeformat.storage import files
 
 
@@ -56,6 +59,14 @@ RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)
 
 def offsets(ranges: list[ByteRange]) -> set[int]:
     return {at for begin, end in ranges for at in range(begin, end)}
+
+
+def test_zeros_before_damage_are_lost_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before the second damage reach back over the first one."""
+    monkeypatch.setattr(MemoryReader, "contents", {"log": b"x" * 40 + bytes(360)})
+    damaged = [SimpleNamespace(begin=100, end=200), SimpleNamespace(begin=250, end=300)]
+    reading: Any = SimpleNamespace(end=300, damaged=damaged, stale=[], segments=[Segment("log", 0, 400)])
+    assert LogCopy("a", reading).lost == [(40, 100), (100, 200), (200, 250), (250, 300)]
 
 
 @given(RANGES, RANGES)

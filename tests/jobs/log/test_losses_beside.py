@@ -163,7 +163,7 @@ def test_without_queues_the_index_and_then_offsets_prove_some(tmp_path: Path) ->
     slots, most = settings.get("maxHashSlotNum", 5_000_000), settings.get("maxIndexNum", 20_000_000)
     indexed = set()
     for path in (root / "index").iterdir():
-        if path == max((root / "index").iterdir()):  # a damaged count counts for what the file can hold
+        if path == max((root / "index").iterdir()):  # a count beyond what the file can hold
             content = bytearray(path.read_bytes())
             content[36:38] = b"\1\1"
             path.write_bytes(content)
