@@ -17,13 +17,14 @@ one of them since the load looked at the table: delta-rs commits only right afte
 two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
 other.
 
-``RESTORE TABLE ... TO VERSION`` takes rows away and leaves Delta's transactions as they are: these still say that the
-rows were loaded. Only the history tells: it is read from Delta's log, from the newest commit back to the load.
+``RESTORE TABLE ... TO VERSION``, and FSCK where files are lost, take rows away and leave Delta's transactions as they
+are: these still say that the rows were loaded. Only the history tells: it is read from Delta's log, from the newest
+commit back to the load.
 
 ==========================  ==========================================================================================
 ``_delta_log/N.json``       one action a line; N has 20 digits. Old ones go after ``delta.logRetentionDuration``
 ``{"txn": ...}``            ``appId`` and ``version``: what a load records
-``{"commitInfo": ...}``     ``operation`` is RESTORE; ``operationParameters`` has ``version``, or ``timestamp``
+``{"commitInfo": ...}``     ``operation`` is RESTORE or FSCK; ``operationParameters`` has ``version``, or ``timestamp``
 ==========================  ==========================================================================================
 """
 
@@ -53,6 +54,8 @@ _MOST_ACTIONS = 256 << 20
 """Bytes of a commit, which names some hundreds of thousands of files, and of its checksum."""
 _READ = re.compile(r"_last_checkpoint|\d{20}\..*(?:json|parquet|crc)")
 """Names in Delta's log that delta-rs opens."""
+_ACTIONS = re.compile(r"\d{20}\.(?:checkpoint\..*)?json")
+"""Of these, those with an action a line."""
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(?:parquet|json)")
 
 
@@ -172,11 +175,14 @@ def application_prefix(cluster: str, broker: str) -> str:
 
 
 Actions = Sequence[Mapping[str, Any]]
+_TAKING = ("RESTORE", "FSCK")
+"""Operations that take rows away and leave transactions as they are."""
 
 
 def refuse_irregular_log(table: str) -> None:
     """Raises NotAStore where a local table's log has anything but regular files of bounded sizes under names that are
-    read, MissingInput where it is no directory: delta-rs waits for a pipe, and reads a file whole however large.
+    read, MissingInput where it is no directory, and for newer commits than its checkpoint that are not as Delta writes
+    them: delta-rs waits for a pipe, reads a file whole however large, and dies of deep JSON and of negative sizes.
     """
     log = locations.join(table, "_delta_log")
     if not locations.is_local(table) or (entries := files.list_directory(log)) is None:
@@ -188,6 +194,11 @@ def refuse_irregular_log(table: str) -> None:
         most = _MOST_TOLD if entry.name == "_last_checkpoint" else _MOST_ACTIONS
         if entry.size > most and not entry.name.endswith(".parquet"):
             raise NotAStore("too large", path=entry.path, found=entry.size, expected=f"at most {most} bytes")
+    checkpoint = newest_checkpoint(table, 1 << 62)
+    first = f"{checkpoint[0] if checkpoint else 0:020d}"
+    for entry in entries:
+        if entry.name >= first and _ACTIONS.fullmatch(entry.name):
+            _actions_in(table, files.read_bytes(entry.path))
 
 
 def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
@@ -197,9 +208,18 @@ def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
             content = files.read_bytes(locations.join(table, "_delta_log", f"{version:020d}.json"))
         except MissingInput:
             return
-        with understanding(table):
-            actions = [dict(json.loads(line)) for line in content.splitlines() if line.strip()]
-        yield version, actions
+        yield version, _actions_in(table, content)
+
+
+def _actions_in(table: str, content: bytes) -> Actions:
+    """Returns the actions of a commit, or of a checkpoint in JSON."""
+    with understanding(table):
+        actions = [dict(json.loads(line)) for line in content.splitlines() if line.strip()]
+        for added in (action["add"] for action in actions if "add" in action):
+            json.loads(added.get("stats") or "{}")
+            if added["size"] < 0:
+                raise ValueError("a size below zero")
+    return actions
 
 
 NOT_DELTAS = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -257,7 +277,7 @@ def transactions_of(table: str, newest: int) -> dict[str, int]:
         raise MissingInput("the table's log lacks versions, and no checkpoint has them", path=table)
     for name in checkpoint[1] if checkpoint else ():
         with files.reading(name), understanding(table):
-            for row in _transactions_in(name):
+            for row in _transactions_in(table, name):
                 found.setdefault(row["appId"], int(row["version"]))
     return found
 
@@ -269,11 +289,10 @@ def is_whole(table: str, newest: int) -> bool:
     return all(f"{version:020d}.json" in there for version in range(checkpoint[0] + 1 if checkpoint else 0, newest + 1))
 
 
-def _transactions_in(checkpoint: str) -> Iterator[Mapping[str, Any]]:
+def _transactions_in(table: str, checkpoint: str) -> Iterator[Mapping[str, Any]]:
     """Yields the transactions that a file of a checkpoint has, Parquet or, of version 2, JSON."""
     if checkpoint.endswith(".json"):
-        actions = [json.loads(line) for line in files.read_bytes(checkpoint).splitlines() if line.strip()]
-        yield from (action["txn"] for action in actions if "txn" in action)
+        yield from (action["txn"] for action in _actions_in(table, files.read_bytes(checkpoint)) if "txn" in action)
         return
     filesystem, inner = files.resolve(checkpoint)
     if "txn" in pq.read_schema(inner, filesystem=filesystem).names:
@@ -281,26 +300,28 @@ def _transactions_in(checkpoint: str) -> Iterator[Mapping[str, Any]]:
         yield from (row for row in rows if row["appId"] is not None)
 
 
-def restored_before(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> int | None:
-    """Returns the version of the RESTORE that took a load's rows away, None if they are still there.
+def taken_away(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> tuple[int, str] | None:
+    """Returns version and operation of the RESTORE or FSCK that took a load's rows away, None if they are still there.
 
-    The load is the commit that recorded ``end`` for ``transaction``. A log that no longer has it shows nothing. Raises
-    ``NOT_DELTAS``, so ValueError for a RESTORE of a version that was not there yet.
+    The load is the commit that recorded ``end`` for ``transaction``. Where the log no longer has it, a RESTORE may have
+    gone back before it. Raises ``NOT_DELTAS``, so ValueError for a RESTORE of a version that was not there yet.
     """
-    restores: dict[int, int] = {}
-    newest = -1
+    taken: dict[int, tuple[int, str]] = {}
+    newest = version = -1
     for version, actions in commits:
         newest = max(newest, version)
         if (transaction, end) in [(txn["appId"], txn["version"]) for action in actions if (txn := action.get("txn"))]:
-            content = newest
-            while content > version:  # the rows of a RESTORE are those of its target
-                content = restores.get(content, content - 1)
-            return max(restores) if content < version else None
+            break
         for action in actions:
             information = action.get("commitInfo", {})
-            if information.get("operation") == "RESTORE":
+            if (operation := information.get("operation")) in _TAKING:
                 target = information.get("operationParameters", {}).get("version")
-                restores[version] = -1 if target is None else int(target)  # of a time it is not known which that was
-                if restores[version] >= version:
+                # Of a time it is not known which version that was; FSCK takes single files.
+                taken[version] = -1 if target is None or operation != "RESTORE" else int(target), operation
+                if taken[version][0] >= version:
                     raise ValueError("a version that was restored before it was there")
-    return None
+    content = newest
+    while content > version:  # the rows of a RESTORE are those of its target
+        content = taken[content][0] if content in taken else content - 1
+    newest = max(taken, default=-1)
+    return (newest, taken[newest][1]) if content < version else None

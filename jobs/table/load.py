@@ -30,7 +30,7 @@ from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.table import commits, messages_table
-from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, restored_before
+from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
 from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.continuation import begins_inside_a_record, newest_row_in_log, tail_of
 from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
@@ -244,21 +244,22 @@ class Load:
         return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
 
     def _check_not_restored(self, table: MessagesTable | None, state: BrokerState | None) -> None:
-        """Raises Refused where a RESTORE of the table took rows away that Delta's transactions still call loaded."""
+        """Raises Refused where a RESTORE or FSCK took rows away that Delta's transactions still call loaded."""
         options = self._options
         if table is None or state is None or not state.recorded:
             return
         transaction = f"{commits.application_prefix(options.cluster, options.broker)}{state.epoch}"
         with commits.understanding(self._path):
-            version = restored_before(commits_back_from(self._path, table.version), transaction, state.end)
-        if version is None:
+            taken = taken_away(commits_back_from(self._path, table.version), transaction, state.end)
+        if taken is None:
             return
+        version, operation = taken
         last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
         log_begin = self._store.segments[0].base
-        reached = max(end_of(last) or 0, log_begin)
+        reached = log_begin if operation == "FSCK" else max(end_of(last) or 0, log_begin)
         if options.repair_from is None or options.repair_from > reached:
             raise Refused(
-                f"the table was restored to an older version (its version {version}): rows that were loaded are gone",
+                f"{operation} of the table (its version {version}) took rows away that were loaded",
                 path=self._path, found=reached, expected=state.end,
                 advice=f"--repair-from {reached} loads them again",
             )  # fmt: skip

@@ -21,7 +21,7 @@ from jobs.table.commits import (
     recorded_by,
     recorded_state,
     refuse_overtaken,
-    restored_before,
+    taken_away,
     understanding,
 )
 from storeformat.errors import MissingInput
@@ -139,6 +139,7 @@ def restore(version: int | None) -> dict[str, Any]:
     return {"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": version}}}
 
 
+FSCK = {"commitInfo": {"operation": "FSCK", "operationParameters": {"dry_run": "false"}}}
 DELETE = {"commitInfo": {"operation": "DELETE", "operationParameters": {"predicate": "[]"}}}
 OTHER = load(2000, "rocketmq-store-spark/c/other/0")
 
@@ -162,10 +163,20 @@ def history(*commits: dict[str, Any]) -> Sequence[tuple[int, Actions]]:
         ([load(1000), load(2000), restore(None)], 2),
         ([load(1000), restore(0), load(2000)], None),
         ([DELETE, restore(0)], None),
+        ([load(1000), load(2000), FSCK], 2),
+        ([load(1000), load(2000), restore(0), FSCK], 3),
+        ([load(1000), FSCK, load(2000)], None),
     ],
 )
 def test_which_restore_took_the_rows_of_a_load(commits: list[dict[str, Any]], found: int | None) -> None:
-    assert restored_before(history(*commits), LOAD, 2000) == found
+    taken = taken_away(history(*commits), LOAD, 2000)
+    assert taken == (None if found is None else (found, commits[found]["commitInfo"]["operation"]))
+
+
+@pytest.mark.parametrize(("target", "found"), [(2, (5, "RESTORE")), (4, None)])
+def test_a_restore_to_a_version_that_delta_cleaned_up(target: int, found: tuple[int, str] | None) -> None:
+    """The load's own commit is gone from the log."""
+    assert taken_away([(5, [restore(target)]), (4, [OTHER])], LOAD, 2000) == found
 
 
 def test_commits_are_read_as_far_back_as_delta_kept_them(tmp_path: Path) -> None:
@@ -188,4 +199,4 @@ def test_commits_are_read_as_far_back_as_delta_kept_them(tmp_path: Path) -> None
 )  # fmt: skip
 def test_a_history_that_delta_did_not_write(actions: list[dict[str, Any]]) -> None:
     with pytest.raises(MissingInput, match="not as Delta writes one"), understanding("/table"):
-        restored_before([(7, actions)], LOAD, 2000)
+        taken_away([(7, actions)], LOAD, 2000)

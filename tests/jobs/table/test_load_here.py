@@ -202,14 +202,26 @@ def test_a_table_that_was_restored(log: LogBuilder, tmp_path: Path, table: Path)
     assert error_of(lambda: load_here(root, table)) == (
         Refused,
         (
-            "the table was restored to an older version (its version 3): rows that were loaded are gone: found "
-            f"{until}, expected {log.end_offset} ({table})"
+            f"RESTORE of the table (its version 3) took rows away that were loaded: found {until}, expected"
+            f" {log.end_offset} ({table})"
         ),
         f"--repair-from {until} loads them again",
     )
     assert error_of(lambda: load_here(root, table, repair_from=until + 1))[0] is Refused
     deltalake.DeltaTable(str(table)).restore(0)
     assert error_of(lambda: load_here(root, table))[2] == "--repair-from 0 loads them again"
+
+
+def test_a_table_whose_lost_file_was_taken_out_of_its_log(log: LogBuilder, tmp_path: Path, table: Path) -> None:
+    root, until = log.write(tmp_path / "s"), log.records[20].offset
+    load_here(root, table, until_offset=until)
+    load_here(root, table)
+    rows = deltalake.DeltaTable(str(table)).count()
+    Path(deltalake.DeltaTable(str(table)).file_uris()[-1]).unlink()
+    deltalake.DeltaTable(str(table)).repair()
+    assert error_of(lambda: load_here(root, table))[2] == "--repair-from 0 loads them again"
+    load_here(root, table, repair_from=0)
+    assert (deltalake.DeltaTable(str(table)).count(), load_here(root, table)["rows"]) == (rows, 0)
 
 
 # ------------------------------------------------------------------------------------------------ parts of a load alone
