@@ -204,7 +204,7 @@ class Load:
             )  # fmt: skip
             self._commits_after = table.version
             parts = table.files_with(what.cluster, what.broker, offsets=np.sort(found.gone))
-            commit = replace_rows(table, [], chain([(None, found.rows)], parts), what, state, state.topics, write)
+            commit = replace_rows(table, [], chain([(None, [found.rows])], parts), what, state, state.topics, write)
         facts = self._facts(commit, table, window, state.end)
         return facts | {"rows": len(found.rows) if commit else 0, "differing_rows": found.count}
 

@@ -27,6 +27,7 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -214,9 +215,10 @@ class MessagesTable:
 
     def files_with(
         self, cluster: str, broker: str, begin: int = 0, offsets: Int64s | None = None
-    ) -> Iterator[tuple[RemoveAction, pa.Table]]:
+    ) -> Iterator[tuple[RemoveAction, Iterator[pa.Table]]]:
         """Yields each file that has rows of a broker from ``begin`` on, or at some ascending ``offsets``: what removes
-        it, and its other rows. Raises Refused for a table whose rows stay, or are marked as gone in its files.
+        it, and its other rows, in their order and some at a time. Raises Refused for a table whose rows stay, or are
+        marked as gone in its files.
         """
         if self.properties.get("delta.appendOnly", "false").lower() == "true":
             raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
@@ -238,7 +240,16 @@ class MessagesTable:
                 if rows.count_rows(filter=condition):
                     values = {name: None if value is None else str(value) for name, value in file.values.items()}
                     action = RemoveAction(file.name, True, int(time.time() * 1000), file.size, values)
-                    yield action, rows.to_table(filter=~condition | condition.is_null())
+                    yield action, self._some_at_a_time(rows, ~condition | condition.is_null())
+
+    def _some_at_a_time(self, rows: pads.Dataset, condition: pc.Expression) -> Iterator[pa.Table]:
+        """Yields rows a row group at a time: a compacted file may have more bodies than memory holds."""
+        for fragment in rows.get_fragments():
+            for group in fragment.split_by_row_group():
+                with reading(self.path):
+                    some = group.to_table(self.schema, filter=condition)
+                if len(some):
+                    yield some
 
     # ------------------------------------------------------------------------------------------------- what is written
     def with_columns(self, wanted: Sequence[str]) -> tuple[MessagesTable, list[str]]:

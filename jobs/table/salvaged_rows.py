@@ -33,7 +33,7 @@ from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import Doubt, RowRules
 
 _OFFSET = "commit_log_offset"
-_ROW_GROUP = 250_000
+_ORDER = [(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")]
 _NOT_COMPARED = frozenset({"cluster", "broker", "salvaged", *schemas.FROM_PROPERTIES, *schemas.RUNS})
 """Columns that say nothing of the record, or what the properties say, which older rows have, too."""
 
@@ -109,7 +109,7 @@ def compare_with_log(
         wrong_there, wrong_logged = _differing(there, logged)
         gone.append(np.asarray(there[_OFFSET])[wrong_there])
         rows.append(logged.filter(pa.array(wrong_logged)))
-    return Difference(np.concatenate(gone), pa.concat_tables(rows))
+    return Difference(np.concatenate(gone), pa.concat_tables(rows).sort_by(_ORDER))
 
 
 def _parts(read: ReadRanges, begin: int, end: int, empty: pa.Table) -> Iterator[tuple[int, int, pa.Table]]:
@@ -144,7 +144,8 @@ def _differing(there: pa.Table, logged: pa.Table) -> tuple[Bools, Bools]:
 
 
 def replace_rows(
-    table: MessagesTable, written: Sequence[WrittenFile], parts: Iterable[tuple[RemoveAction | None, pa.Table]],
+    table: MessagesTable, written: Sequence[WrittenFile],
+    parts: Iterable[tuple[RemoveAction | None, Iterable[pa.Table]]],
     what: BrokerRows, seen: BrokerState | None, topics: Sequence[str], write: WriteFiles,
 ) -> Commit:  # fmt: skip
     """Returns the commit that puts rows in place of others: files that are ``written``, whose rows it counts, and the
@@ -153,15 +154,14 @@ def replace_rows(
     """
     made, removed = list(written), []
     with ExitStack() as streams:
-        for number, (action, rows) in enumerate(parts):
+        for number, (action, tables) in enumerate(parts):
             removed += [action] if action is not None else []
-            for name in schemas.RUNS:  # rows come between others, or others have gone from between them
-                place = rows.column_names.index(name)
-                rows = rows.set_column(place, rows.field(place), pa.nulls(len(rows), pa.int32()))  # noqa: PLW2901
             of_part = RangeFiles(write, number, streams)
-            ordered = rows.sort_by([(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")])
-            for begin in range(0, len(ordered), _ROW_GROUP):
-                of_part.write(ordered.slice(begin, _ROW_GROUP))
+            for rows in tables:
+                for name in schemas.RUNS:  # rows come between others, or others have gone from between them
+                    place = rows.column_names.index(name)
+                    rows = rows.set_column(place, rows.field(place), pa.nulls(len(rows), pa.int32()))  # noqa: PLW2901
+                of_part.write(rows)
             made += of_part.finish()
     try:
         commit = table.append(made, what, seen, topics, removed)

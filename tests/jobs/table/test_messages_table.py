@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -467,6 +467,10 @@ def test_a_table_without_a_time_zone_has_utc(tmp_path: Path) -> None:
     assert table.time_zone == "UTC"
 
 
+def offsets(tables: Iterable[pa.Table]) -> list[list[int]]:
+    return [rows["commit_log_offset"].to_pylist() for rows in tables]
+
+
 def test_what_a_repair_replaces(path: str) -> None:
     """Files with rows of another broker are written again; a file whose rows all go only goes."""
     mixed = written(path, 0, 10)
@@ -474,13 +478,20 @@ def test_what_a_repair_replaces(path: str) -> None:
     other = whole.set_column(1, whole.schema.field(1), pa.array(["z", "b"]))
     pq.write_table(other, Path(path, mixed.path))
     MessagesTable(path).append([mixed, written(path, 20, 30)], rows_to(40), None, ())
-    found = list(MessagesTable(path).files_with("c", "b", 10))
-    assert [(action.path, rows["commit_log_offset"].to_pylist()) for action, rows in found] == [
-        ("store_date=2023-11-14/b-0.parquet", [0]), ("store_date=2023-11-14/b-20.parquet", []),
-    ]  # fmt: skip
+    found = [(action.path, offsets(tables)) for action, tables in MessagesTable(path).files_with("c", "b", 10)]
+    assert found == [("store_date=2023-11-14/b-0.parquet", [[0]]), ("store_date=2023-11-14/b-20.parquet", [])]
     some = MessagesTable(path).files_with("c", "b", offsets=np.array([30, 99]))
-    assert [rows["commit_log_offset"].to_pylist() for _, rows in some] == [[20]]
+    assert [offsets(tables) for _, tables in some] == [[[20]]]
     assert list(MessagesTable(path).files_with("c", "b", 40)) == []
+
+
+def test_rows_that_stay_come_a_row_group_at_a_time(path: str) -> None:
+    """A compacted file may have more bodies than memory holds, or than one Arrow array takes (2 GiB)."""
+    one = written(path, *range(0, 50, 10))
+    pq.write_table(pq.read_table(Path(path, one.path), partitioning=None), Path(path, one.path), row_group_size=2)
+    MessagesTable(path).append([one], rows_to(50), None, ())
+    ((_, tables),) = MessagesTable(path).files_with("c", "b", offsets=np.array([40]))
+    assert offsets(tables) == [[0, 10], [20, 30]]
 
 
 def test_rows_that_only_come_are_not_replaced(path: str) -> None:
