@@ -40,14 +40,14 @@ def offsets_in_database(path: str) -> Offsets:
     Raises NotAStore if they are no offsets. Mirrors RocksDBConsumerOffsetManager#decodeOffset (5.3.3, 5.5.0).
     """
     table = {}
-    with rocksdb.reading(path, ("default",)) as database:
-        for key, value in database.pairs("default"):
-            document = fastjson.parse(value.decode("utf-8", "replace"))
-            offsets = document.get("offsetTable") if isinstance(document, dict) else None
-            table[key.decode("utf-8", "replace")] = offsets or {}
     try:
+        with rocksdb.reading(path, ("default",)) as database:
+            for key, value in database.pairs("default"):
+                document = fastjson.parse(value.decode("utf-8", "replace"))
+                offsets = document.get("offsetTable") if isinstance(document, dict) else None
+                table[key.decode("utf-8", "replace")] = offsets or {}
         return decode_consumer_offsets({"offsetTable": table})
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotAStore(f"these are not committed offsets: {error}", path=path) from error
 
 

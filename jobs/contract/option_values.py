@@ -5,6 +5,7 @@ returns the value, or raises ``argparse.ArgumentTypeError`` with what is wrong i
 from __future__ import annotations
 
 import argparse
+import re
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,10 +87,12 @@ def release(text: str) -> str:
 
 def path(text: str) -> str:
     """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere.
-    Raises ArgumentTypeError if it is empty.
+    Raises ArgumentTypeError if it is empty, or a URI that is not whole.
     """
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
+    if re.match("[a-z][a-z0-9+.-]+:/[^/]", text, re.I) and not text.startswith("file:"):
+        raise argparse.ArgumentTypeError(f"{text} has one slash after its scheme; a URI has two, a local path ./ first")
     if text.rstrip("/").endswith(":") and "://" in text and not text.startswith("file:"):
         raise argparse.ArgumentTypeError(f"{text} is incomplete: it has a scheme and no path")
     if text.startswith("file:/") and not text.startswith("file://"):

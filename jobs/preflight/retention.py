@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from jobs.contract.commands import command
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.javacompat import parse_int
 from storeformat.log.segments import Segment
 from storeformat.storage import local_status, locations
 from storeformat.storage.local_status import FileStatus
@@ -112,8 +113,8 @@ def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf
 def _hours_until(delete_when: str, now_ms: int) -> int:
     """Returns the hours until one of ``deleteWhen`` begins, 0 within it (UtilAll#isItTimeToDo, the machine's zone)."""
     now = time.localtime(now_ms / 1000).tm_hour
-    hours = [int(text) for text in delete_when.split(";") if text.strip().isdigit()]
-    return min(((hour - now) % 24 for hour in hours if 0 <= hour < 24), default=24)
+    hours = [parse_int(text.strip()) for text in delete_when.split(";")]
+    return min(((hour - now) % 24 for hour in hours if hour is not None and 0 <= hour < 24), default=24)
 
 
 def messages_deleted(store: StoppedStore) -> Iterator[Reason]:

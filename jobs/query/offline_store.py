@@ -68,8 +68,8 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if hasattr(value, "isoformat"):
             shown[name] = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
-        elif isinstance(value, list) and value and isinstance(value[0], tuple):
-            shown[name] = dict(value)
+        elif name == "properties":
+            shown[name] = dict(value or ())
         else:
             shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return shown

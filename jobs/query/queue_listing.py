@@ -20,6 +20,7 @@ from jobs.query.offline_store import OfflineStore, RecordPlaces, row_rules
 from jobs.query.pending_messages import end_of_half, waiting_of, waiting_text
 from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput
+from storeformat.javacompat import parse_long
 from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import Segment, segment_at
@@ -123,7 +124,8 @@ class Listing:
         whole, rules = self._at_any_time(), row_rules(self.offline.store, bodies=True)
         for table in (table for topic in OP_TOPICS for table in whole._topic(topic, rules)):
             for row in table.select(("queue_id", "body", "commit_log_offset")).to_pylist():
-                places = [(row["queue_id"], int(text)) for text in (row["body"] or b"").split(b",") if text.isdigit()]
+                texts = (row["body"] or b"").decode("latin-1").split(",")
+                places = [(row["queue_id"], place) for text in texts if (place := parse_long(text)) is not None]
                 ended |= dict.fromkeys(places, row["commit_log_offset"])
         return ended
 

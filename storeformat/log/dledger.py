@@ -24,6 +24,7 @@ from typing import ClassVar
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
+from storeformat.javacompat import parse_long
 from storeformat.kernels import active
 from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
@@ -135,8 +136,8 @@ def committed_index(checkpoint: str) -> int | None:
     if not files.size_of(checkpoint):
         return None
     lines = files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines()
-    found = next(filter(None, map(_COMMITTED.fullmatch, lines)), None)
-    return int(found[1]) if found else None
+    found = (parse_long(line[1]) for line in map(_COMMITTED.fullmatch, lines) if line)
+    return next((index for index in found if index is not None), None)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class TopicFilter:
     def parse(text: str) -> TopicFilter:
         """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
         topic, colon, queue = text.rpartition(":")
-        if colon and queue.isascii() and queue.isdigit():
+        if colon and queue.isascii() and queue.isdigit() and len(queue) < 19:
             return TopicFilter(topic, int(queue))
         return TopicFilter(text)
 

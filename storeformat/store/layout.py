@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 
 from storeformat.errors import WrongSettings
 from storeformat.index import index_file
-from storeformat.javacompat import parse_long
+from storeformat.javacompat import LONG_MAX, parse_long
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
@@ -134,5 +134,5 @@ def file_name(offset: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Returns whether a name is that of a segment or queue file."""
-    return len(name) == 20 and name.isascii() and name.isdigit()
+    """Returns whether a name is that of a segment or queue file: an offset, which is a long."""
+    return len(name) == 20 and name.isascii() and name.isdigit() and name <= file_name(LONG_MAX)

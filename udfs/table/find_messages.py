@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storeformat.arrays import Int64s
+from storeformat.javacompat import parse_long
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
 from storeformat.record.dispatch import DispatchRules, batch_units, dispatched
 from storeformat.record.pending import OP_TOPICS, belongs_to, may_hold, pending
@@ -93,8 +94,8 @@ class FindEndedHalf:
             for block in _blocks(item, self.rules):
                 rows = np.concatenate([_of_queue(block, topic, None) for topic in OP_TOPICS])
                 for row in record_batch(block.take(np.sort(rows)), self.rules).to_pylist() if rows.size else ():
-                    for text in (row["body"] or b"").split(b","):
-                        place = (row["queue_id"], int(text)) if text.isdigit() else None
+                    for text in (row["body"] or b"").decode("latin-1").split(","):
+                        place = row["queue_id"], parse_long(text)
                         if place in self.half:
                             yield place, row["commit_log_offset"]
 

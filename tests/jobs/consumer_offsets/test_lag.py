@@ -204,11 +204,12 @@ def test_totals_of_groups_and_topics() -> None:
     ]
 
 
-def test_a_database_without_offsets_and_one_with_a_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [b'{"offsetTable":{"x":7}}', b"", b"{", b"[" * 100_000])
+def test_a_database_without_offsets_and_one_with_a_version(tmp_path: Path, value: bytes) -> None:
     rocksdict = pytest.importorskip("rocksdict")
     path = str(tmp_path / "offsets")
     database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
-    database[b"T@g"] = b'{"offsetTable":{"x":7}}'
+    database[b"T@g"] = value
     database.close()
     with pytest.raises(NotAStore, match="these are not committed offsets") as caught:
         offsets_in_database(path)

@@ -78,6 +78,7 @@ NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as
         (ov.milliseconds, "soon", "'soon'" + NEITHER),
         (ov.path, " ", "the path is empty"),
         (ov.path, "s3://", "s3:// is incomplete: it has a scheme and no path"),
+        (ov.path, "hdfs:/x", "hdfs:/x has one slash after its scheme; a URI has two, a local path ./ first"),
         (ov.paths, " , ", "the path is empty"),
         (ov.paths, "a,s3:///", "s3:/// is incomplete: it has a scheme and no path"),
         (ov.name, " ", "the name is empty"),

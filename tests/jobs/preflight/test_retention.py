@@ -248,6 +248,8 @@ def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tupl
         ("23;x;", 11),
         ("24", 24),
         ("x", 24),
+        ("²", 24),
+        ("9" * 5000, 24),
         ("", 24),
     ],
 )

@@ -29,6 +29,7 @@ def root(tmp_path: Path) -> Path:
     log = LogBuilder()
     for number, body in enumerate(BODIES):
         log.message(topic="T", body=body, sys_flag=number == 1, keys=f"k{number}", properties={"a": "\u00e4"})
+    log.message(topic="bare")
     root = log.write(tmp_path / "store")
     built = Path(rebuild_here(root, tmp_path / "work", {}, only=("consumequeue",)).directory)
     (built / "consumequeue").rename(root / "consumequeue")
@@ -36,7 +37,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def exported(root: Path, name: str, **more: Any) -> dict[str, Any]:
-    options = QueryOptions(store=str(root), kind="list", topic="T", export=str(root.parent / name), **more)
+    given = {"kind": "list", "topic": "T", "export": str(root.parent / name), **more}
+    options = QueryOptions(store=str(root), **given)
     return query.by_list(options, OfflineStore(open_store(options)), None)
 
 
@@ -47,6 +49,12 @@ def test_json_lines(root: Path) -> None:
     assert [row.get("body") for row in rows] == ["text", "compressed", None]
     assert base64.b64decode(rows[2]["body_base64"]) == BODIES[2]
     assert rows[0]["properties"]["a"] == "\u00e4"
+
+
+def test_a_message_without_properties(root: Path) -> None:
+    """An object, as of every other: tools take the type of a column from all rows."""
+    exported(root, "out.jsonl", topic="bare")
+    assert json.loads((root.parent / "out.jsonl").read_text(encoding="utf-8"))["properties"] == {}
 
 
 def test_parquet(root: Path) -> None:

@@ -355,6 +355,7 @@ def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
         ("committedIndex=5-", None),
         ("committedIndex=\u00b2", None),
         ("committedIndex=" + "9" * 5000, None),
+        (f"committedIndex={1 << 63}", None),  # no entry has it
         ("xcommittedIndex=5", None),
         ("committedindex=5", None),
     ],

@@ -76,7 +76,15 @@ def test_a_queue_file_has_whole_units() -> None:
 
 @pytest.mark.parametrize(
     ("name", "is_one"),
-    [("0" * 20, True), ("0" * 19, False), ("0" * 21, False), ("0" * 19 + "a", False), ("٠" * 20, False)],
+    [
+        ("0" * 20, True),
+        ("0" * 19, False),
+        ("0" * 21, False),
+        ("0" * 19 + "a", False),
+        ("٠" * 20, False),
+        ("09223372036854775807", True),
+        ("09223372036854775808", False),
+    ],
 )
 def test_a_file_is_named_by_its_offset(name: str, is_one: bool) -> None:
     assert is_file_name(name) == is_one
