@@ -166,7 +166,7 @@ def columns_of(messages: DataFrame) -> list[str]:
         elif older and name in schemas.FROM_PROPERTIES:
             columns.append(f"coalesce({name}, {_LONG_WAY[name]}) AS {name}")
         else:
-            columns.append(f"`{name}`")
+            columns.append("`" + name.replace("`", "``") + "`")
     return columns
 
 
