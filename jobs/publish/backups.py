@@ -236,6 +236,6 @@ def undo(item: Swap, given: str | None = None) -> list[str]:
     with store_owner.acting(item.root):
         is_ours = is_our_source(item, given)
         swap.undo(item, is_our_source=is_ours)
-    if is_ours or item.journal.copied:
+    if is_ours or not durable.present(item.at("new")):
         return []
     return [f"what {item.name} was to publish stays in {item.at('new')}: only its journal says where it came from"]

@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 from support.patching import stand_in
-from support.publishing import Case, Snapshot, snapshot
+from support.publishing import Case, Snapshot, quiet, snapshot
 from support.refusals import refusal
 
+from jobs.contract.options import PublishOptions
+from jobs.publish import publish
+from jobs.rebuild.manifest import read_manifest
 from storeformat.errors import NotAStore, Refused, StoreFormatError
 from storeformat.storage import store_owner
 from storeformat.store import swap
@@ -271,6 +274,22 @@ def test_an_unfinished_restore_takes_from_backups_alone(job: str, case: Case) ->
     with pytest.raises(NotAStore, match="no backup of the store") as caught:
         getattr(case, job)()
     assert (caught.value.path, caught.value.found) == (str(directory / "journal.json"), "other")
+
+
+@pytest.mark.parametrize("link", ["", "consumequeue", ".drafts"])
+def test_a_rebuild_is_fetched_through_no_link(
+    link: str, case: Case, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest, and so the name of the directory, can be guessed from the log."""
+    monkeypatch.setattr(publish, "_check_queue_types", lambda *given: None)  # asks the storage
+    monkeypatch.setattr(publish, "read_manifest", lambda source: read_manifest(str(case.out)))
+    fetched = case.root / "backup" / f"fetched-{read_manifest(str(case.out)).digest[:16]}"
+    (fetched if link else fetched.parent).mkdir(parents=True)
+    (fetched / link).symlink_to(victim)
+    before = snapshot(victim)
+    with pytest.raises(NotAStore, match="a link leads away"):
+        publish.run(PublishOptions(store=str(case.root), rebuilt="s3://b/out", after_crash=True), quiet())
+    assert snapshot(victim) == before
 
 
 def test_the_draft_of_a_journal_follows_no_link(case: Case, victim: Path) -> None:

@@ -229,7 +229,8 @@ def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_
 
 def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tmp_path: Path) -> None:
     """Of a table that only Delta can read, with a name that would end the quotes and run a method of Java's."""
-    name = "size` + length(reflect('java.lang.System', 'setProperty', 'planted', 'x')) AS `body_size"
+    jvm: Any = spark._jvm
+    name = "size` + length(reflect('java.lang.System', 'setProperty', 'planted', 'x')) AS `planted"
     table = pa.Table.from_pylist(rows[:9], schema=schemas.MESSAGES)
     messages = spark.createDataFrame(table, schemas.to_spark(schemas.MESSAGES)).withColumn(name, f.lit(1))
     path = str(tmp_path / "hostile")
@@ -240,6 +241,8 @@ def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tm
     spark.sql("CREATE DATABASE hostile")
     try:
         one = views.over_table(spark, opened, views.VIEWS)
+        assert len(one.table("messages").collect()) == 9
+        assert jvm.java.lang.System.getProperty("planted") is None
         assert sum(row.messages for row in one.table("storage_by_topic").collect()) == 9
         assert one.table("messages").columns == [*messages.columns, schemas.BODY]
         one = spark.newSession()
@@ -249,8 +252,8 @@ def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tm
         assert one.table("messages").columns == [*messages.columns, schemas.BODY]
     finally:
         spark.sql("DROP DATABASE hostile CASCADE")
-    jvm: Any = spark._jvm
-    assert jvm.java.lang.System.getProperty("planted") is None
+        planted = jvm.java.lang.System.clearProperty("planted")
+    assert planted is None
 
 
 def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
