@@ -244,6 +244,9 @@ def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tm
         assert len(one.table("messages").collect()) == 9
         assert jvm.java.lang.System.getProperty("planted") is None
         assert sum(row.messages for row in one.table("storage_by_topic").collect()) == 9
+        assert one.table("messages").columns == schemas.MESSAGES_WITH_BODY.names
+        views.register(one, one.read.format("delta").load(path), ())
+        assert len(one.table("messages").collect()) == 9
         assert one.table("messages").columns == [*messages.columns, schemas.BODY]
         one = spark.newSession()
         one.sql("USE hostile")
