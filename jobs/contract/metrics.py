@@ -35,7 +35,11 @@ def write_report(path: str, report: Report, store: str) -> None:
             labels = {**of_store, **own}
             if name not in gauges:
                 gauges[name] = Gauge(f"rocketmq_store_{report['job']}_{name}", text, list(labels), registry=registry)
-            gauges[name].labels(**{key: locations.without_secrets(label) for key, label in labels.items()}).set(value)
+            # A path may hold bytes that are not UTF-8.
+            shown = {
+                key: locations.without_secrets(label).encode(errors="replace").decode() for key, label in labels.items()
+            }
+            gauges[name].labels(**shown).set(value)
     try:
         local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
     except OSError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from jobs.rebuild.manifest import MANIFEST
+from jobs.rebuild.manifest import MANIFEST, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
@@ -18,7 +18,19 @@ from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.log_directories import group_directories, groups_of, with_committed
 from storeformat.store.segment_files import find_segments
-from storeformat.store.swap import PUBLISH, STAGING, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from storeformat.store.swap import (
+    FINISHED,
+    JOURNAL,
+    LAST_SEQUENCE,
+    PUBLISH,
+    RESTORE,
+    STAGING,
+    SWAPPING,
+    Swap,
+    SwapJournal,
+    SwapLog,
+    SwapPath,
+)
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """One of these is in every store that a broker has ever opened."""
@@ -74,8 +86,8 @@ def unfinished(known: Sequence[Swap]) -> Swap | None:
 
 
 def next_sequence(known: Sequence[Swap]) -> int:
-    """Returns the number of the next swap."""
-    return 1 + max((item.journal.sequence for item in known), default=0)
+    """Returns the number of the next swap; behind the last number names, which are times, keep the order."""
+    return min(1 + max((item.journal.sequence for item in known), default=0), LAST_SEQUENCE)
 
 
 def would_settle(item: Swap, how: str) -> dict[str, Any]:
@@ -133,10 +145,10 @@ def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
     with store_owner.acting(root):
         for source in sources:
             store_owner.refuse_foreign(source)
-        for name in dict.fromkeys([BACKUP, *(path.rpartition("/")[0] for path in moved)]):
-            above = locations.join(root, *name.split("/")) if name else root
-            if outputs.resolved(above) != os.path.normpath(locations.join(outputs.resolved(root), name)):
-                raise Refused("a link is in the way", path=above, advice="nothing was changed")
+        if link := _link_above(root, root, [locations.join(BACKUP, ""), *moved]):
+            raise Refused("a link is in the way", path=link, advice="nothing was changed")
+        for source in sources:
+            refuse_links(root, source, moved)
         for path in (locations.join(root, name) for name in [BACKUP, *moved]):
             for directory in filter(durable.is_directory, (locations.parent_of(path), path)):
                 store_owner.refuse_foreign(directory)
@@ -145,6 +157,56 @@ def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
                     "this is a separate mount and cannot be renamed in one step", path=path,
                     advice="unmount it, or have the broker's storePathRootDir on one file system",
                 )  # fmt: skip
+
+
+def refuse_links(root: str, base: str, paths: Iterable[str]) -> None:
+    """Raise NotAStore where a link leads away from paths below ``base``, a directory of the store or of a rebuild."""
+    if link := _link_above(root, base, paths):
+        raise NotAStore("a link leads away from this path", path=link, advice="nothing was changed")
+
+
+def _link_above(root: str, base: str, paths: Iterable[str]) -> str | None:
+    """Return the first directory above paths below ``base`` that is reached through a link; the root itself may be."""
+    real = outputs.resolved(root)
+    for name in dict.fromkeys(["", *(path.rpartition("/")[0] for path in paths)]):
+        above = locations.join(base, name).rstrip("/")
+        inside = locations.is_inside(above, root)
+        if outputs.resolved(above) != (os.path.normpath(real + above[len(root) :]) if inside else above):
+            return above
+    return None
+
+
+def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None) -> None:
+    """Raise as ``check_places`` for a swap that a crash cut short, and NotAStore where its journal leads elsewhere than
+    into the store or a rebuild that ``is_our_source``.
+    """
+    moved = [place.path for place in item.journal.places]
+    check_places(item.root, item.journal.places, item.directory)
+    for entry in files.list_directory(item.directory) or []:
+        if entry.name == "new" or entry.name.startswith("aside"):
+            refuse_links(item.root, entry.path, moved)
+    if item.journal.kind == RESTORE:
+        if item.journal.source not in {one.name for one in known if one.journal.state == FINISHED}:
+            raise NotAStore(
+                "this journal restores what is no backup of the store", path=item.at(JOURNAL), found=item.journal.source
+            )
+        refuse_links(item.root, item.source, moved)
+    elif is_our_source(item, given):
+        refuse_links(item.root, item.source, moved)
+
+
+def is_our_source(item: Swap, given: str | None = None) -> bool:
+    """Return whether new files may go back to their source: a place outside of the store counts only if the command
+    line names it too, or if it still holds the manifest of this rebuild. A journal can be a stranger's.
+    """
+    return item.journal.kind == RESTORE or item.source == given or holds_its_manifest(item)
+
+
+def holds_its_manifest(item: Swap) -> bool:
+    """Return whether the source of a publish still holds the manifest of what was published."""
+    with suppress(StoreFormatError):
+        return read_manifest(item.source).digest == item.journal.digest
+    return False
 
 
 def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] = lambda done: None) -> Swap:
@@ -163,9 +225,17 @@ def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] 
             raise
 
 
-def settle(item: Swap, change: Callable[[Swap], Swap]) -> Swap:
-    """Returns a swap that a crash cut short after ``swap.finish`` or ``swap.undo``, with the rights of the store's
-    owner.
-    """
+def finish(item: Swap) -> Swap:
+    """Returns a swap that a crash cut short, finished with the rights of the store's owner."""
     with store_owner.acting(item.root):
-        return change(item)
+        return swap.finish(item)
+
+
+def undo(item: Swap, given: str | None = None) -> list[str]:
+    """Undoes a swap that a crash cut short, with the rights of the store's owner; returns notes."""
+    with store_owner.acting(item.root):
+        is_ours = is_our_source(item, given)
+        swap.undo(item, is_our_source=is_ours)
+    if is_ours or not durable.present(item.at("new")):
+        return []
+    return [f"what {item.name} was to publish stays in {item.at('new')}: only its journal says where it came from"]

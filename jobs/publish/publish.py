@@ -79,24 +79,24 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
     """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
     known = swap.swaps(root)
     open_one = backups.unfinished(known)
-    undone = None
+    undone, left = None, list[str]()
     if open_one is not None:
-        backups.check_places(root, open_one.journal.places, open_one.directory)
+        backups.check_unfinished(open_one, known, source)
         again = _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None
         if options.dry_run:
             return backups.would_settle(open_one, "finished" if again else "undone")
         if again:
             reporter.say(f"finishing the publish {open_one.name} that was cut short")
-            return backups.swap_facts(backups.settle(open_one, swap.finish), finished=open_one.name)
+            return backups.swap_facts(backups.finish(open_one), finished=open_one.name)
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
-        backups.settle(open_one, swap.undo)
+        left = backups.undo(open_one, source)
         undone, known = open_one.name, swap.swaps(root)
-    if (done := _published_before(known, source)) is not None:
+    if (done := _published_before(known, source, dry_run=options.dry_run)) is not None:
         return backups.swap_facts(
-            done, dry_run=options.dry_run, undone=undone, notes=["this rebuild had been published already"]
+            done, dry_run=options.dry_run, undone=undone, notes=[*left, "this rebuild had been published already"]
         )
     manifest = read_manifest(remote or source)
-    notes = _check_store(root, manifest, options)
+    notes = left + _check_store(root, manifest, options)
     _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     backups.refuse_mapped_log(log.directories)
@@ -108,6 +108,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
             notes.append("the rebuild was not fetched, and its bytes were not checked")
         else:
             with store_owner.acting(root):
+                backups.refuse_links(root, source, [".drafts/", *manifest.files])
                 files.make_directory(source)
                 fetch(remote, source, manifest, reporter)
     if remote is None or not options.dry_run:
@@ -137,13 +138,18 @@ def _same_publish(item: Swap, source: str) -> bool:
     return not files.exists(locations.join(source, MANIFEST)) or read_manifest(source).digest == journal.digest
 
 
-def _published_before(known: Sequence[Swap], source: str) -> Swap | None:
-    """Returns the newest swap if it published ``source``, which has been emptied by that."""
+def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> Swap | None:
+    """Returns the newest swap if it published ``source``, which it has emptied, perhaps of all but its manifest."""
     newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
     if newest is None or newest.journal.kind != PUBLISH:
         return None
-    emptied = files.exists(source) and not files.list_directory(source)
-    return newest if newest.journal.source == source and emptied else None
+    left = {entry.name for entry in files.list_directory(source) or []} if files.exists(source) else {""}
+    if newest.journal.source != source or not left <= {MANIFEST} or (left and not backups.holds_its_manifest(newest)):
+        return None
+    if not dry_run:
+        with store_owner.acting(newest.root):
+            swap.tidy(newest)
+    return newest
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

@@ -38,9 +38,9 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
     known = swap.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
     open_one = backups.unfinished(known)
-    undone = None
+    undone, left = None, list[str]()
     if open_one is not None:
-        backups.check_places(root, open_one.journal.places, open_one.directory)
+        backups.check_unfinished(open_one, known)
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
         how = "finished" if again else "undone"
@@ -48,19 +48,19 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             return backups.would_settle(open_one, how)
         reporter.say(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
         if again:
-            done = backups.settle(open_one, swap.finish)
+            done = backups.finish(open_one)
             return backups.swap_facts(done, finished=done.name, notes=_notes(done))
-        backups.settle(open_one, swap.undo)
+        left = backups.undo(open_one)
         undone, known = open_one.name, swap.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
             back = [place.path for place in journal.places if place.old]
-            return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False}
+            return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False, "notes": left}
     chosen = _choose(known, name, root)
     backups.refuse_mapped_log(chosen.journal.log.directories)
     journal = SwapJournal(RESTORE, backups.next_sequence(known), chosen.name, _places(chosen), chosen.journal.log)
     backups.check_places(root, journal.places, chosen.directory)
     done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
-    return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=_notes(done))
+    return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=left + _notes(done))
 
 
 def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:

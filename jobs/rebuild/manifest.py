@@ -174,7 +174,7 @@ def read_manifest(directory: str) -> Manifest:
             broker_version=str(facts["broker_version"]),
             on_damage=str(facts["on_damage"]),
             damaged_ranges=len(facts["damaged_ranges"]),
-            artefacts=tuple(facts["artefacts"]),
+            artefacts=tuple(map(str, facts["artefacts"])),
             topics=tuple((item.topic, item.queue_id) for item in map(TopicFilter.parse, facts["topics"])),
             settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): _content(row) for row in facts["files"]},

@@ -37,8 +37,10 @@ SHOWN = 20
 MOST_IN_JSON = 10_000
 _MUCH = 256 << 20
 """Bytes of a table, some ten million messages, from which on Java's second compiler earns more than it costs."""
-FORMULA_BEGINS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for a formula at the start of a cell, in full width, too."""
+_FORMULA = re.compile('(^|;)([\\s"]*[=+@\uff1d\uff0b\uff0d\uff20-])')
+"""What a spreadsheet takes for a formula: at the start of a cell, also of one that ends at a semicolon; in full width,
+too.
+"""
 _UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*")
 """What Spark and Delta say of a table whose log or files are damaged or gone."""
 
@@ -142,16 +144,15 @@ def to_csv(facts: Facts) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, names)
     writer.writeheader()
-    writer.writerows({name: csv_cell(value) for name, value in group.items()} for group in facts.groups)
+    writer.writerows({name: csv_cell(name, value) for name, value in group.items()} for group in facts.groups)
     return text.getvalue()
 
 
-def csv_cell(value: Any) -> Any:
+def csv_cell(name: str, value: Any) -> Any:
     """Returns a cell that no spreadsheet takes for a formula (OWASP, CSV Injection) and that has no control character.
 
-    Tags and topics are what producers chose: one that begins like a formula gets an apostrophe before it.
+    Tags and topics are what producers chose: what begins like a formula gets an apostrophe before it.
     """
-    if not isinstance(value, str):
-        return value
-    shown = printable(value)
-    return f"'{shown}" if shown.startswith(FORMULA_BEGINS) else shown
+    if isinstance(value, datetime) and name.endswith("_stored"):
+        return value.isoformat(" ", "microseconds")  # all of a column alike
+    return _FORMULA.sub(r"\1'\2", printable(value)) if isinstance(value, str) else value

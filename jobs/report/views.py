@@ -96,7 +96,8 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
     scheme = "file:" if locations.is_local(table.path) else ""
     if needs_delta(table):
         require_delta(spark)
-        return spark.read.format("delta").option("versionAsOf", table.version).load(scheme + table.path)
+        rows = spark.read.format("delta").option("versionAsOf", table.version).load(scheme + table.path)
+        return rows.select(*own.names)  # names of other columns may be anything, and Spark replaces ${...} in SQL
     if not table.files:
         nothing = (f"CAST(NULL AS {one.dataType.simpleString()}) AS `{one.name}`" for one in columns)
         return spark.range(0).selectExpr(*nothing)
@@ -166,7 +167,7 @@ def columns_of(messages: DataFrame) -> list[str]:
         elif older and name in schemas.FROM_PROPERTIES:
             columns.append(f"coalesce({name}, {_LONG_WAY[name]}) AS {name}")
         else:
-            columns.append(f"`{name}`")
+            columns.append("`" + name.replace("`", "``") + "`")
     return columns
 
 

@@ -7,6 +7,7 @@ change under their own names, so the order in which changes reach the disk is pa
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import stat
 from collections.abc import Iterable
@@ -106,7 +107,8 @@ def replace_file(path: str, data: bytes) -> None:
     draft = f"{local}.draft"
     with files.writing(path):
         try:
-            with open(draft, "wb") as file:
+            remove_file(draft)
+            with open(draft, "xb") as file:  # no link that somebody left under this name is followed
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -116,6 +118,12 @@ def replace_file(path: str, data: bytes) -> None:
                 os.unlink(draft)
             raise
     sync(os.path.dirname(local))
+
+
+def are_equal(path: str, other: str) -> bool:
+    """Returns whether two files hold the same bytes."""
+    with files.reading(path):
+        return filecmp.cmp(locations.local_path(path), locations.local_path(other), shallow=False)
 
 
 def remove_file(path: str) -> None:

@@ -36,12 +36,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import durable, files, local_copies, locations
+from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import (
@@ -61,6 +62,7 @@ STAGING, SWAPPING, FINISHED, UNDONE = "staging", "swapping", "finished", "undone
 
 MOST_BYTES = 64 << 20
 """More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
+LAST_SEQUENCE = (1 << 63) - 1
 
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
 _CONFIG = (TOPICS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, locations.parent_of(TOPICS))
@@ -82,7 +84,7 @@ def is_swapped(path: str) -> bool:
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return False
-    return path in _WHOLE or parts[0] in QUEUE_KINDS
+    return path in _WHOLE or (parts[0] in QUEUE_KINDS and len(parts) <= 3)
 
 
 @dataclass(frozen=True)
@@ -137,16 +139,35 @@ class SwapJournal:
 
     def _check(self) -> None:
         """Raises ValueError or TypeError for what this program never writes."""
-        is_source = self.source.startswith("/") if self.kind == PUBLISH else "/" not in self.source
+        self.to_json()  # UnicodeEncodeError is a ValueError
+        paths = {place.path for place in self.places}
+        is_name = "/" not in self.source and self.source not in ("", ".", "..")
+        is_source = self.source.startswith("/") if self.kind == PUBLISH else is_name
         if not (
-            is_source
+            all(_has_its_types(row) for row in (self, self.log, *self.places))
+            and is_source
+            and "\0" not in self.source
             and self.kind in (PUBLISH, RESTORE)
             and set(self.papers) <= set(PAPERS)
-            and all(is_swapped(place.path) for place in self.places)
-            and 0 <= self.sequence < 1 << 63
-            and 0 <= self.log.begin <= self.log.end
+            and all(is_swapped(path) and paths.isdisjoint(_above(path)) for path in paths)
+            and len(paths) == len(self.places)
+            and 0 <= self.sequence <= LAST_SEQUENCE
+            and 0 <= self.log.begin <= self.log.end < 1 << 63
+            and self.log.broker_version in VERSIONS
+            and self.log.directories
+            and all(type(path) is str and "\0" not in path for path in self.log.directories)
         ):
             raise ValueError("not what this program writes")
+
+
+def _has_its_types(row: Any) -> bool:
+    """Return whether the fields of a row hold what they are annotated with; JSON may hold anything."""
+    return all(type(getattr(row, one.name)).__name__ == str(one.type).partition("[")[0] for one in fields(row))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 @dataclass(frozen=True)
@@ -216,15 +237,18 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
 
 def stage(item: Swap, advance: local_copies.Advance = lambda count: None) -> Swap:
     """Returns the swap with all new files below NAME/new: moved there, or copied from another file system; raises
-    WriteFailed where they are on several.
+    WriteFailed where they are on several. Papers are copied: by them a source is known as ours until the swap is done.
     """
-    pairs = _staged(item)
-    if not all(durable.move(source, target) for source, target in pairs[:1]):
+    places, papers = _staged(item)
+    pairs = places + papers
+    if not all(durable.move(source, target) for source, target in places[:1]):
         item = item.saved(STAGING, copied=True)
         local_copies.copy_trees(pairs, advance)
-    for source, target in () if item.journal.copied else pairs[1:]:
-        if not durable.move(source, target):
-            raise WriteFailed("parts of this directory are on different file systems", path=item.source)
+    else:
+        for source, target in places[1:]:
+            if not durable.move(source, target):
+                raise WriteFailed("parts of this directory are on different file systems", path=item.source)
+        local_copies.copy_trees(papers, lambda count: None)
     if item.journal.kind == PUBLISH:
         for _, target in pairs:
             durable.give_permissions(target, item.root)
@@ -232,10 +256,10 @@ def stage(item: Swap, advance: local_copies.Advance = lambda count: None) -> Swa
     return item.saved(SWAPPING)
 
 
-def _staged(item: Swap) -> list[tuple[str, str]]:
-    """Returns (where it is, where it waits) of everything that comes in, papers last."""
+def _staged(item: Swap) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Returns (where it is, where it waits) of everything that comes in, and of papers."""
     places = [(locations.join(item.source, place.path), item.new(place)) for place in item.journal.places if place.new]
-    return places + [(locations.join(item.source, paper), item.at(paper)) for paper in item.journal.papers]
+    return places, [(locations.join(item.source, paper), item.at(paper)) for paper in item.journal.papers]
 
 
 def finish(item: Swap) -> Swap:
@@ -256,7 +280,7 @@ def finish(item: Swap) -> Swap:
         _sync(item, group)
     kept = tuple(replace(place, old=place.old and durable.present(item.at(place.path))) for place in places)
     item = item.saved(FINISHED, places=kept)
-    _tidy(item)
+    tidy(item)
     return item
 
 
@@ -267,8 +291,10 @@ def _waits_to_go(item: Swap, place: SwapPath) -> bool:
     return not place.new or durable.present(item.new(place))
 
 
-def undo(item: Swap) -> Swap:
-    """Returns the undone swap: the old files in place, the new ones in their source, if it has room for them."""
+def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
+    """Returns the undone swap: the old files in place, the new ones in their source, if it is ours and has room for
+    them, else in the backup.
+    """
     if item.journal.state == SWAPPING:
         for group in reversed(_groups(item.journal.places)):
             for place in reversed(group):
@@ -281,20 +307,27 @@ def undo(item: Swap) -> Swap:
                     _move(item, item.at(place.path), _home(item, place))
             _sync(item, group)
         item = item.saved(STAGING)
-    pairs = _staged(item)
+    if is_our_source or item.journal.copied:
+        _give_back(item)
+    item = item.saved(UNDONE)
+    tidy(item)
+    return item
+
+
+def _give_back(item: Swap) -> None:
+    """Moves new files back to their source, as far as it has room for them; removes copies."""
+    places, papers = _staged(item)
     if item.journal.copied:
         # Copies of our own, perhaps half done; the source has kept its files.
         files.remove_tree(item.at("new"))
-        for paper in item.journal.papers:
-            durable.remove_file(item.at(paper))
     else:
-        for source, target in reversed(pairs):
+        for source, target in reversed(places + papers):
             if durable.present(target) and not durable.present(source):
                 _move(item, target, source)
-        _sync_parents(item, (path for pair in pairs for path in pair))
-    item = item.saved(UNDONE)
-    _tidy(item)
-    return item
+        _sync_parents(item, (path for pair in places + papers for path in pair))
+    for source, target in papers:
+        if item.journal.copied or (durable.present(target) and durable.are_equal(source, target)):
+            durable.remove_file(target)
 
 
 def _groups(places: Sequence[SwapPath]) -> list[list[SwapPath]]:
@@ -339,11 +372,13 @@ def _sync_parents(item: Swap, paths: Iterable[str]) -> None:
     durable.sync_all(path for path in above if durable.present(path))
 
 
-def _tidy(item: Swap) -> None:
-    """Removes empty directories that are left over; of an undone swap only what could not be put back stays."""
+def tidy(item: Swap) -> None:
+    """Removes what is left over of a swap that is done; of an undone one only what could not be put back stays."""
     if item.journal.state == FINISHED:
         durable.remove_empty(item.at("new"))
         if not item.journal.copied:
+            for paper in item.journal.papers:
+                durable.remove_file(locations.join(item.source, paper))
             _remove_empty_below(item.source)
         return
     _remove_empty_below(item.directory)

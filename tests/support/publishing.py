@@ -69,9 +69,10 @@ def snapshot(directory: Path) -> Snapshot:
 
 
 def contents(*directories: Path) -> Counter[str]:
-    """How often each content of a file occurs, backups and all, without journals."""
+    """How often each content of a file occurs, backups and all, without journals and manifests, which are copied."""
     paths = [path for directory in directories for path in directory.rglob("*") if path.is_file()]
-    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if "journal" not in path.name)
+    papers = ("journal.json", "journal.json.draft", "manifest.json")
+    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.name not in papers)
 
 
 def make_case(directory: Path, name: str, **options: Any) -> Case:

@@ -108,6 +108,11 @@ def test_a_store_that_was_not_named_has_an_empty_label(tmp_path: Path) -> None:
     assert f'rocketmq_store_demo_ok{{store="{Path.cwd()}/here"}} 1.0' in (tmp_path / "m").read_text().splitlines()
 
 
+def test_a_path_that_is_not_utf8_is_a_label_too(tmp_path: Path) -> None:
+    metrics.write_report(str(tmp_path / "m"), Report("demo"), "/t\udcff\n")
+    assert 'rocketmq_store_demo_ok{store="/t?\\n"} 1.0' in (tmp_path / "m").read_text().splitlines()
+
+
 def test_metrics_need_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(DependencyMissing) as caught:

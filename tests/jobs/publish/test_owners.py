@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 from support.patching import stand_in
-from support.publishing import Case, Snapshot, snapshot
+from support.publishing import Case, Snapshot, quiet, snapshot
 from support.refusals import refusal
 
+from jobs.contract.options import PublishOptions
+from jobs.publish import publish
+from jobs.rebuild.manifest import read_manifest
 from storeformat.errors import NotAStore, Refused, StoreFormatError
 from storeformat.storage import store_owner
 from storeformat.store import swap
@@ -184,6 +188,7 @@ def test_an_owner_who_exchanges_the_store_underway_changes_nothing_else(
         {"state": "staging", "copied": True, "papers": ["../../../victim/paper"]},
         {"kind": "restore", "source": "../../victim"},
         {"source": "made"},
+        {"kind": "restore", "source": ".."},
         {"sequence": "1"},
     ],
     ids=str,
@@ -205,6 +210,93 @@ def test_a_backup_reached_through_a_link_is_refused(job: str, case: Case, tmp_pa
     (case.root / "backup").symlink_to(tmp_path)
     with pytest.raises(Refused, match="a link"):
         getattr(case, job)()
+
+
+INDEX = [{"path": "index", "old": True, "new": True}]
+DEEP = [{"path": "consumequeue/T/config", "old": True, "new": True}]
+
+
+@both
+@pytest.mark.parametrize(("link", "places"), [("", INDEX), ("new", INDEX), ("aside", DEEP), ("consumequeue", DEEP)])
+def test_a_link_in_a_backup_leads_nowhere(
+    job: str, link: str, places: list[dict[str, Any]], case: Case, old: Snapshot, victim: Path
+) -> None:
+    """Neither are files planted through it, nor taken."""
+    directory = plant(case, places=places)
+    if not link:
+        directory.rename(victim / "X")
+    elif link == "new":
+        (directory / "new").rmdir()
+    (directory / link).symlink_to(victim / "X" if not link else victim)
+    before = snapshot(victim)
+    with pytest.raises(NotAStore, match="a link leads away") as caught:
+        getattr(case, job)()
+    assert str(caught.value.path).startswith(str(directory / link))
+    assert (snapshot(victim), snapshot(case.root)) == (before, old)
+
+
+@pytest.mark.parametrize("link", ["X", "X/consumequeue"])
+def test_a_finished_backup_behind_a_link_is_not_restored(link: str, case: Case, old: Snapshot, victim: Path) -> None:
+    directory = plant(case, state="finished", places=DEEP)
+    (victim / "consumequeue" / "T" / "config").mkdir(parents=True)
+    if link == "X":
+        (directory / "journal.json").rename(victim / "journal.json")
+        shutil.rmtree(directory)
+        directory.symlink_to(victim)
+    else:
+        (directory / "consumequeue").symlink_to(victim / "consumequeue")
+    before = snapshot(victim)
+    with pytest.raises(NotAStore, match="a link leads away"):
+        case.restore()
+    assert (snapshot(victim), snapshot(case.root)) == (before, old)
+
+
+@both
+@pytest.mark.parametrize("state", ["staging", "swapping"])
+def test_new_files_go_back_to_no_source_that_a_journal_alone_names(
+    job: str, state: str, case: Case, victim: Path
+) -> None:
+    places = [{"path": "config", "old": False, "new": True}]
+    directory = plant(case, state=state, source=str(victim), places=places, papers=["manifest.json"])
+    (directory / "new" / "config").write_text("ProxyCommand planted")
+    (directory / "manifest.json").write_text("{}")
+    before = snapshot(victim)
+    report = getattr(case, job)()
+    assert report["notes"][0].startswith(f"what {directory.name} was to publish stays in {directory}/new")
+    assert (directory / "new" / "config").exists()
+    assert snapshot(victim) == before
+
+
+@both
+def test_an_unfinished_restore_takes_from_backups_alone(job: str, case: Case) -> None:
+    directory = plant(case, kind="restore", source="other", places=INDEX)
+    (case.root / "backup" / "other").mkdir()
+    with pytest.raises(NotAStore, match="no backup of the store") as caught:
+        getattr(case, job)()
+    assert (caught.value.path, caught.value.found) == (str(directory / "journal.json"), "other")
+
+
+@pytest.mark.parametrize("link", ["", "consumequeue", ".drafts"])
+def test_a_rebuild_is_fetched_through_no_link(
+    link: str, case: Case, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest, and so the name of the directory, can be guessed from the log."""
+    monkeypatch.setattr(publish, "_check_queue_types", lambda *given: None)  # asks the storage
+    monkeypatch.setattr(publish, "read_manifest", lambda source: read_manifest(str(case.out)))
+    fetched = case.root / "backup" / f"fetched-{read_manifest(str(case.out)).digest[:16]}"
+    (fetched if link else fetched.parent).mkdir(parents=True)
+    (fetched / link).symlink_to(victim)
+    before = snapshot(victim)
+    with pytest.raises(NotAStore, match="a link leads away"):
+        publish.run(PublishOptions(store=str(case.root), rebuilt="s3://b/out", after_crash=True), quiet())
+    assert snapshot(victim) == before
+
+
+def test_the_draft_of_a_journal_follows_no_link(case: Case, victim: Path) -> None:
+    directory = plant(case, state="staging")
+    (directory / "journal.json.draft").symlink_to(victim / "planted")
+    case.restore()
+    assert not (victim / "planted").exists()
 
 
 @both

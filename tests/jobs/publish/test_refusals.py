@@ -88,6 +88,7 @@ REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
         "cannot be understood",
     ),
     "other artefact": (lambda case: edit_manifest(case, artefacts=["commitlog"]), "unknown release or artefact"),
+    "no artefact": (lambda case: edit_manifest(case, artefacts=[[]]), "unknown release or artefact"),
     "path outside": (
         lambda case: edit_manifest(case, files=[{"path": "index/../../x", "size": 0, "data_size": 0, "sha256": ""}]),
         "does not belong",

@@ -71,7 +71,7 @@ def test_a_failure_after_the_swap_leaves_it_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(swap, "_tidy", fail)
+        patched.setattr(swap, "tidy", fail)
         with pytest.raises(KeyboardInterrupt):
             case.publish()
     assert (snapshot(case.root), [journal["state"] for journal in journals(case)]) == (new, ["finished"])

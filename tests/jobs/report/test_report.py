@@ -37,13 +37,25 @@ from udfs.table import schemas
         ("\uff1d1", "'\uff1d1"),
         ("\t=1", "\\x09=1"),
         ("a\x1b[2J\u009bb\r\n=1", "a\\x1b[2J\\x9bb\\x0d\\x0a=1"),
+        (" =1", "' =1"),
+        ('"=1', "'\"=1"),
+        ("x;=1+1", "x;'=1+1"),
+        ('x; "-1;y', "x;' \"-1;y"),
         ("TagA", "TagA"),
+        ("a=1;b=2-c", "a=1;b=2-c"),
         ("订单 1-2", "订单 1-2"),
     ],
 )
 def test_no_cell_is_a_formula(text: str, written: str) -> None:
     (row,) = csv.DictReader(io.StringIO(report.to_csv(facts(groups=[group(text, 1, 100)])), newline=""))
     assert (row["tags"], row["topic"], row["messages"]) == (written, "orders", "1")
+
+
+def test_times_of_a_csv_have_fractions_alike() -> None:
+    groups = [{"hour": BEGIN, "first_stored": BEGIN.replace(microsecond=part)} for part in (0, 5000)]
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(facts(by="hour", groups=groups)), newline="")))
+    assert [len(row["first_stored"]) for row in rows] == [len(str(groups[1]["first_stored"]))] * 2
+    assert rows[0]["hour"] == str(BEGIN)
 
 
 def test_csv_holds_every_group_whatever_the_tag() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from support import golden, messages_model
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
@@ -23,6 +24,7 @@ from support.views_model import SLOW_COUNTS, Row
 
 from jobs.report import functions, views
 from jobs.report.facts import measure
+from jobs.table import messages_table
 from udfs.table import schemas
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
@@ -223,6 +225,38 @@ def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_
         assert other.sql(counted).first() == (2 * table.num_rows, table.num_rows, True)
     finally:
         spark.sql("DROP DATABASE lasting CASCADE")
+
+
+def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tmp_path: Path) -> None:
+    """Of a table that only Delta can read, with a name that would end the quotes and run a method of Java's."""
+    jvm: Any = spark._jvm
+    name = "size` + length(reflect('java.lang.System', 'setProperty', 'planted', 'x')) AS `planted"
+    table = pa.Table.from_pylist(rows[:9], schema=schemas.MESSAGES)
+    messages = spark.createDataFrame(table, schemas.to_spark(schemas.MESSAGES)).withColumn(name, f.lit(1))
+    path = str(tmp_path / "hostile")
+    messages.write.format("delta").option("delta.columnMapping.mode", "name").partitionBy("store_date").save(path)
+    opened = messages_table.open_table(path)
+    assert opened is not None
+    assert views.needs_delta(opened)
+    spark.sql("CREATE DATABASE hostile")
+    try:
+        one = views.over_table(spark, opened, views.VIEWS)
+        assert len(one.table("messages").collect()) == 9
+        assert jvm.java.lang.System.getProperty("planted") is None
+        assert sum(row.messages for row in one.table("storage_by_topic").collect()) == 9
+        assert one.table("messages").columns == schemas.MESSAGES_WITH_BODY.names
+        views.register(one, one.read.format("delta").load(path), ())
+        assert len(one.table("messages").collect()) == 9
+        assert one.table("messages").columns == [*messages.columns, schemas.BODY]
+        one = spark.newSession()
+        one.sql("USE hostile")
+        views.create_permanent(one, f"delta.`{path}`", ("storage_by_topic",))
+        assert sum(row.messages for row in one.table("storage_by_topic").collect()) == 9
+        assert one.table("messages").columns == [*messages.columns, schemas.BODY]
+    finally:
+        spark.sql("DROP DATABASE hostile CASCADE")
+        planted = jvm.java.lang.System.clearProperty("planted")
+    assert planted is None
 
 
 def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:

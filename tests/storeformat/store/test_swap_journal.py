@@ -77,10 +77,24 @@ def parsed(**changes: Any) -> SwapJournal:
         ({"kind": "restore", "source": "a/b"}, "not what this program writes"),
         ({"kind": "publish", "source": "made"}, "not what this program writes"),
         ({"kind": "move", "source": "/made"}, "not what this program writes"),
+        ({"kind": "restore", "source": ".."}, "not what this program writes"),
+        ({"source": "/made\0"}, "not what this program writes"),
+        ({"sequence": 1.5}, "not what this program writes"),
+        ({"sequence": float("inf")}, "not what this program writes"),
+        ({"copied": "no"}, "not what this program writes"),
+        ({"log": {**LOG, "end": float("inf")}}, "not what this program writes"),
+        ({"log": {**LOG, "end": 1 << 63}}, "not what this program writes"),
+        ({"log": {**LOG, "directories": []}}, "not what this program writes"),
+        ({"log": {**LOG, "directories": [3]}}, "not what this program writes"),
+        ({"log": {**LOG, "broker_version": "6"}}, "not what this program writes"),
+        ({"places": [{**PLACE, "old": 1}]}, "not what this program writes"),
+        ({"places": [PLACE, PLACE]}, "not what this program writes"),
+        ({"places": [{**PLACE, "path": path} for path in ("consumequeue/T", "consumequeue/T/0")]}, "not what this"),
+        ({"source": "/\ud800"}, "surrogates not allowed"),
     ],
 )
 def test_what_this_program_never_writes_is_no_journal(changes: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=f"^{why}$"):
+    with pytest.raises(ValueError, match=why):
         parsed(**changes)
 
 
@@ -142,6 +156,7 @@ def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) 
         ("consumequeue//0", False),
         ("consumequeue/./0", False),
         ("consumequeue/T\0", False),
+        ("consumequeue/T/0/00000000000000000000", False),
     ],
 )
 def test_paths_that_a_swap_may_replace(path: str, swapped: bool) -> None:
