@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +41,9 @@ _MOST_READ = {"MANIFEST": 2 << 30, "log": 1 << 30, "": 1 << 20}
 """Bytes of a file, holes included, that RocksDB reads whole. Brokers begin a new MANIFEST at 1 GiB, a log of writes
 long before, and the others have some kilobytes."""
 _MOST_OPEN_FILES = 256
+_LOG_BLOCK, _LOG_HEADER = 32 << 10, struct.Struct("<4xHB")
+_TYPES, _RECYCLED = range(1, 5), (5, 6, 7, 8, 11, 131)
+"""Types of records: whole, first, middle, last; and those of a file that was used before."""
 _BLOCK_SIZE, _BLOOM_BITS, _FORMAT_VERSION = 32 << 10, 16, 5
 
 
@@ -188,8 +192,8 @@ def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
 def _link(directory: str, view: str) -> None:
     """Fills the view: first copies the files that name the tables, then links to all tables.
 
-    Raises NotAStore for a pipe, on which RocksDB would block for ever, and for a file that is larger than
-    ``_MOST_READ`` has for its kind, and for logs that are together.
+    Raises NotAStore for a pipe, on which RocksDB would block for ever, for a file that is larger than ``_MOST_READ``
+    has for its kind, and for logs that are together, and as ``_refuse_foreign_records``.
     """
     logs = 0
     for begins, ends in ((_NAMING, ()), ((), _LINKED)):
@@ -212,7 +216,27 @@ def _link(directory: str, view: str) -> None:
                     path=path,
                     expected=f"at most {_MOST_READ[kind]} bytes",
                 )
+            if kind:
+                _refuse_foreign_records(path)
             if name.startswith(begins):
                 local_copies.copy_file(path, new, lambda count: None)
             else:
                 os.symlink(path, new)
+
+
+def _refuse_foreign_records(path: str) -> None:
+    """Raises NotAStore where a MANIFEST or a log of writes has a record of a type that brokers do not write: at the end
+    of a file RocksDB looks for the rest of a recycled one for ever, and no signal ends it.
+
+    In blocks of 32 KiB: CRC (4 bytes), length (2), type (1), content; zeros to the end of a block (log_format.h).
+    """
+    with open(path, "rb") as log:
+        while block := log.read(_LOG_BLOCK):
+            at = 0
+            while at + _LOG_HEADER.size <= len(block):
+                length, kind = _LOG_HEADER.unpack_from(block, at)
+                if kind in _RECYCLED:
+                    raise NotAStore("this RocksDB database has a damaged log", path=path)
+                if kind not in _TYPES:
+                    break
+                at += _LOG_HEADER.size + length

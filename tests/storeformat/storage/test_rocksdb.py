@@ -132,6 +132,16 @@ def test_nobody_waits_for_a_pipe(name: str, tmp_path: Path) -> None:
     assert said == {"what": "this is not a regular file", "path": str(made / name)}
 
 
+def test_garbage_from_which_rocksdb_does_not_come_back(tmp_path: Path) -> None:
+    """Eight bytes that begin as a record of a recycled file does."""
+    made = database(tmp_path)
+    (manifest,) = made.glob("MANIFEST-*")
+    with manifest.open("ab") as file:
+        file.write(bytes.fromhex("435e8fbd18fe08e8"))
+    said = refusal(NotAStore, lambda: rocksdb.reading(str(made), NAMES).__enter__())
+    assert said == {"what": "this RocksDB database has a damaged log", "path": str(manifest)}
+
+
 @pytest.mark.parametrize("name", ["000099.log", "MANIFEST-000099", "OPTIONS-000099"])
 def test_a_hole_is_neither_copied_nor_read_to_its_end(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
