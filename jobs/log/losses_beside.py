@@ -30,6 +30,7 @@ from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.message import SCHEDULE_TOPIC
+from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import topic_names
 from storeformat.record.light_queues import LIGHT_PREFIX
@@ -37,7 +38,7 @@ from storeformat.record.pending import PREFIXES
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import read_config, read_offsets
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
-from storeformat.store.queue_ends import QueueEnd, offset_at, queue_ends, units_at
+from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at
 from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
 from udfs.log.find_records import FindOrigins
@@ -51,8 +52,8 @@ _AT_ONCE = 1 << 20
 """Units or entries read at a time."""
 
 _Queue = tuple[str, int]
-_Units = tuple[Int64s, Int64s, Int64s]
-"""Queue offsets of some units, and the commit-log offsets and sizes of their records."""
+_Units = tuple[Int64s, Int64s, Int64s, Int64s]
+"""Queue offsets of some units, the commit-log offsets and sizes of their records, and how many messages each is."""
 
 
 def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, *, open_end: bool) -> LogReading:
@@ -119,19 +120,16 @@ def _in_queues(
     offsets: list[Int64s] = [np.zeros(0, np.int64)]
     ends = {queue: end for queue, (_, end) in known.items()}
     found = [
-        (queue, numbers, places, sizes)
-        for queue, parts in _stored(store, reading, lost, known)
-        for numbers, places, sizes in parts
-        if len(places)
+        (queue, *units) for queue, parts in _stored(store, reading, lost, known) for units in parts if len(units[0])
     ]
-    alone = _alone([(places, sizes) for _, _, places, sizes in found])
-    for (queue, numbers, places, sizes), is_alone in zip(found, alone, strict=True):
+    alone = _alone([(places, sizes) for _, _, places, sizes, _ in found])
+    for (queue, numbers, places, sizes, counts), is_alone in zip(found, alone, strict=True):
         mine = np.flatnonzero(lost.lost(places) & (sizes != 0) & is_alone)
         if len(mine):
-            begin, end = int(places[mine[0]]), int(places[mine[-1]] + np.abs(sizes[mine[-1]]))
-            rows.append(Loss(*queue, int(numbers[mine[0]]), len(mine), begin, end, PROVEN))
+            begin, end = int(places[mine[0]]), min(int(places[mine[-1]]) + abs(int(sizes[mine[-1]])), _FURTHEST)
+            rows.append(Loss(*queue, int(numbers[mine[0]]), int(counts[mine].sum()), begin, end, PROVEN))
             offsets.append(places[mine])
-            ends[queue] = max(ends.get(queue, 0), int(numbers[mine[-1]]) + 1)
+            ends[queue] = max(ends.get(queue, 0), int(numbers[mine[-1]]) + int(counts[mine[-1]]))
     return rows, np.unique(np.concatenate(offsets)), ends
 
 
@@ -190,21 +188,26 @@ def _stored(
 
 
 def _of_file(stored: QueueEnd, begin: int, end: int) -> Iterator[_Units]:
-    for at in range(begin, end, _AT_ONCE):
-        numbers = np.arange(at, min(at + _AT_ONCE, end))
+    stop = begin  # the name of a file proves no units before it
+    for file in stored.files:
+        first = int(file.name) // UNIT_SIZE
+        stop = max(stop, first + file.size // UNIT_SIZE) if first <= stop else stop
+    stop = min(stop, end)
+    for at in range(begin, stop, _AT_ONCE):
+        numbers = np.arange(at, min(at + _AT_ONCE, stop))
         yield _of_units(numbers, units_at(stored, numbers))
 
 
 def _of_units(numbers: Int64s, units: Structs) -> _Units:
-    return numbers, units["phy_offset"].astype(np.int64), units["size"].astype(np.int64)
+    return numbers, units["phy_offset"].astype(np.int64), units["size"].astype(np.int64), np.ones_like(numbers)
 
 
 def _of_batches(stored: QueueEnd, log_end: int) -> Iterator[_Units]:
-    """Yields the messages of batches after the end of the log, as if each lay at the end of the last one, without a
-    size.
-    """
-    numbers = np.arange(offset_at(stored, log_end), stored.end)
-    yield numbers, np.full(len(numbers), stored.end_offset - 1), np.full(len(numbers), -1)
+    """Yield the messages of batches after the end of the log as one unit at the end of the last one, without a size."""
+    begin = offset_at(stored, log_end)
+    count = min(stored.end - begin, batched_messages(stored, log_end))
+    if count > 0:
+        yield np.array([begin]), np.array([stored.end_offset - 1]), np.array([-1]), np.array([count])
 
 
 def _in_database(

@@ -17,7 +17,7 @@ from jobs.preflight.store_paths import log_elsewhere, log_of_group
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.log_tail import LogTail
-from storeformat.queues.consume_queue import file_size_of
+from storeformat.queues.consume_queue import UNIT_SIZE, file_size_of
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import StoreLayout
@@ -140,7 +140,9 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
     of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
     """
     first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
-    begins = queue_ends.units_at(queue, np.arange(first, min(last + 1, queue.end)))["phy_offset"].astype(np.int64)
+    held = sum(file.size for file in queue.files) // UNIT_SIZE  # names of files may be far apart
+    stop = min(last + 1, queue.end, first + held)
+    begins = queue_ends.units_at(queue, np.arange(first, stop))["phy_offset"].astype(np.int64)
     if not begins.size or (np.diff(begins) <= 0).any():
         return np.zeros(len(rows), np.bool_)
     at = np.minimum(np.searchsorted(begins, tail.offsets[rows]), len(begins) - 1)

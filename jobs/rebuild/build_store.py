@@ -10,6 +10,7 @@ of the written files, before a rebuild counts as done.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -36,7 +37,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.storage import files, locations
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
-from storeformat.store.config.topic_config import TOPICS, topic_configuration, topics_json
+from storeformat.store.config.topic_config import TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
 from udfs.files.build import (
     BuildExtFiles,
@@ -77,6 +78,7 @@ class Built:
     """What the file of committed offsets holds."""
     timers: TimersPlan | None = None
     """What the timer log holds."""
+    topics_notes: Sequence[str] = ()
 
 
 def rebuild(
@@ -100,7 +102,7 @@ def rebuild(
     if not (options.dry_run or options.ignore_free_space):
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
-    configuration, added = _topics_json(store, reading) if options.topics_json else (None, [])
+    configuration, added, notes = _topics_json(store, reading) if options.topics_json else (None, [], [])
     offsets = timers = None
     if CONSUMER_OFFSETS in options.only:
         stay = "consumequeue" not in options.only
@@ -127,7 +129,7 @@ def rebuild(
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
     return Built(
-        place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets, timers
+        place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets, timers, notes
     )
 
 
@@ -280,13 +282,21 @@ def _write_whole(made: str, path: str, content: bytes) -> FileRows:
     return FileRows.of([batch_of([FileRow(path, content_of(content))])])
 
 
-def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str]]:
-    """Returns config/topics.json for the topics of the log, and which of them the store's own does not have."""
-    queues: dict[str, int] = {}
+def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str], list[str]]:
+    """Return config/topics.json for the topics of the log, its new topics, and a note on queue ids left out."""
+    ids: dict[str, set[int]] = defaultdict(set)
     for scan in reading.scans:
         for topic, queue_id in (*scan.queues(), *scan.properties.real_queues):
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-    return topics_json(queues, store.batch_topics, topic_configuration(store.root), reading.last_timestamp)
+            ids[topic].add(queue_id)
+    queues = {topic: count for topic, own in ids.items() if (count := number_of_queues(own))}
+    known = topic_configuration(store.root)
+    far = sorted((topic, queue) for topic, own in ids.items() for queue in own if not 0 <= queue < queues.get(topic, 0))
+    notes = [
+        f"topics.json leaves out {len(far)} queue ids far beyond the other queues of their topics (first: "
+        f"{topic}:{queue}): a damaged bit makes such an id. If these queues are real, raise readQueueNums with mqadmin"
+        for topic, queue in far[:1]
+    ]
+    return *topics_json(queues, store.batch_topics, known, reading.last_timestamp), notes
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:

@@ -167,6 +167,7 @@ def _report(
     reading, store, offsets = built.reading, whole.store, built.offsets
     large = size_note(built.planned_bytes, reading.end - reading.begin)
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
+    reporter.note(*built.topics_notes)
     return reporter.report(
         "rebuild",
         damaged=reading.is_damaged or not whole.is_held or bool(offsets and offsets.lacks_groups),

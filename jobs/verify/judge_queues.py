@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
 from jobs.contract.commands import command
 from jobs.log.opening import OpenedStore
 from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
-from jobs.verify.differences import Subject, Verdicts, Verification
+from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts, Verification
 from storeformat.arrays import Int64s
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
@@ -111,10 +112,11 @@ def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions)
     compared, verdicts = judging.compared, judging.run.verdicts
     those, found, file_size = compared.queues[queue], compared.findings[queue], compared.task.file_size
     missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
+    between = range(0)
     if those.found:
         # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
         begin, stop = min(those.found), min(those.expected)
-        missing += [base for base in range(begin - begin % file_size, stop, file_size) if base not in those.found]
+        between = range(begin - begin % file_size, stop, file_size)
     if not those.found and not any(finding.size is not None for finding in found.values()):
         last = max((one.last_expected for one in found.values() if one.last_expected is not None), default=-1)
         reason = gone.explain(queue, last)
@@ -129,6 +131,11 @@ def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions)
             continue
         expected = f"{units.counts['missing_unit']} units" if units is not None else "units of deleted messages"
         verdicts.differ(compared.subject(queue, base), "missing_file", expected=expected)
+    uncounted = len(between) - sum(base in between for base in those.found)
+    for base in islice((base for base in between if base not in those.found), MOST_DIFFERENCES):
+        verdicts.differ(compared.subject(queue, base), "missing_file", expected="units of deleted messages")
+        uncounted -= 1
+    verdicts.count("missing_file", uncounted)  # a damaged queue offset may make more of them than can be listed
 
 
 def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:

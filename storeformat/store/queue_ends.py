@@ -26,6 +26,9 @@ from storeformat.store.queue_places import queue_directories
 
 READ_WHOLE = 1 << 16
 """Bytes; more than that is bisected."""
+_AT_ONCE = 1 << 20
+"""Units read at a time."""
+_FURTHEST = (1 << 63) - 1
 RECOVERED_FILES = 3
 """So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
 
@@ -86,7 +89,8 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
             end = int(file.name) // kind.UNIT_SIZE + written
             if batch:
                 end = int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
-            queue = replace(queue, end=end, end_offset=int(last["phy_offset"][0]) + int(last["size"][0]))
+            end_offset = min(int(last["phy_offset"][0]) + int(last["size"][0]), _FURTHEST)
+            queue = replace(queue, end=min(end, _FURTHEST), end_offset=end_offset)
         if written < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
             empty_last = not later and not written
@@ -168,3 +172,15 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
                     return int(unit["msg_base_offset"][0]) if kind.is_valid(unit)[0] else queue.end
                 return first + place
     return queue.end
+
+
+def batched_messages(queue: QueueEnd, log_offset: int) -> int:
+    """Return how many messages the units of a batch queue hold whose records begin at or after a commit-log offset."""
+    messages = 0
+    for file in queue.files:
+        written, _ = _written(file, batch_consume_queue)
+        with files.RangeReader(file.path) as reader:
+            for at in range(0, written, _AT_ONCE):
+                units = _units(reader, at, min(_AT_ONCE, written - at), batch_consume_queue)
+                messages += int(units["batch_size"][units["phy_offset"] >= log_offset].sum(dtype=np.int64))
+    return messages

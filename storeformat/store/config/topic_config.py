@@ -9,7 +9,7 @@ queues a topic had, and that they are batch queues; the rest is what a new topic
 ===================================  ===================================================================
 field                                value
 ===================================  ===================================================================
-``readQueueNums, writeQueueNums``    the highest queue id of the topic's messages, and one
+``readQueueNums, writeQueueNums``    the highest plausible queue id of the topic's messages, and one
 ``perm``                             6, to be read and written
 ``attributes``                       ``queue.type`` of BatchCQ topics; other attributes leave no trace
 ``order, topicFilterType, ...``      those of a new topic
@@ -42,6 +42,8 @@ _BATCH = "BatchCQ"
 DEFAULT_QUEUES = 16
 """To read and to write, of an entry that does not say it (TopicConfig)."""
 READ_AND_WRITE = 6
+_FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16
+"""A topic may have 1,024 queues with few of them in use; of more, one in 16 must have a message in the log."""
 MADE_BY_BROKER = frozenset(
     (
         "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
@@ -106,6 +108,15 @@ def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
         "topicSysFlag": 0,
         "writeQueueNums": queues,
     }
+
+
+def number_of_queues(queue_ids: Collection[int]) -> int:
+    """Return the highest queue id that the number of a topic's queues with messages makes plausible, plus one.
+
+    A damaged bit makes an id of up to 2**30, and each client of the topic makes an object for each of so many queues.
+    """
+    bound = max(_FEW_QUEUES, _QUEUES_OF_ONE * len(queue_ids))
+    return 1 + max((queue_id for queue_id in queue_ids if 0 <= queue_id < bound), default=-1)
 
 
 def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:

@@ -152,6 +152,28 @@ def test_queues_of_batches_prove_what_came_after_the_end(tmp_path: Path) -> None
     assert sum(row.messages for row in batches) == messages - left > 0
 
 
+@pytest.mark.parametrize("bit", [40, 62])
+def test_one_bit_of_a_queue_offset_proves_no_more_messages_than_the_units_hold(bit: int, tmp_path: Path) -> None:
+    root, settings, _ = unpacked("batch-cq-5.3.3", tmp_path)
+    zero_from(root, read(root, settings).begin + SIZE)
+    sound = read(root, settings).losses
+    path = max((root / "batchconsumequeue").glob("*/*/0*"))
+    content = bytearray(path.read_bytes())
+    last = max(at for at in range(0, len(content), 46) if any(content[at + 8 : at + 12]))
+    content[last + 28 + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    assert read(root, settings).losses.messages == sound.messages
+
+
+def test_the_name_of_a_queue_file_proves_no_units_before_it(tmp_path: Path) -> None:
+    root, settings, _ = unpacked("base-clean-5.3.3", tmp_path)
+    zero_from(root, read(root, settings).begin + SIZE)
+    sound = read(root, settings).losses
+    queue = root / "consumequeue" / "A" / "0"
+    (queue / f"{0:020d}").rename(queue / f"{(1 << 63) - 8:020d}")
+    assert 0 < read(root, settings).losses.messages < sound.messages
+
+
 def test_without_queues_the_index_and_then_offsets_prove_some(tmp_path: Path) -> None:
     root, settings, places = unpacked("base-clean-5.3.3", tmp_path)
     end = read(root, settings).end

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support import golden
+from support.drilling import run_job
 from support.publishing import quiet
 from support.rebuilding import options_for, rebuild_here
 from support.store_builder import LogBuilder
@@ -87,6 +88,16 @@ def test_topics_that_have_waiting_messages_only(tmp_path: Path) -> None:
     built = rebuild_here(root, tmp_path / "work", {}, only=("consumequeue",), topics_json=True)
     topics = {name: entry["readQueueNums"] for name, entry in table(Path(built.directory)).items()}
     assert topics == {"Delayed": 6, "%RETRY%g": 1, "Timed": 3, "Sold": 2, "Ordinary": 1}
+
+
+def test_one_bit_of_a_queue_id_makes_no_queues(tmp_path: Path) -> None:
+    log = LogBuilder()
+    for topic, queue_id in (("T", 3), ("T", 3 ^ 1 << 30), ("Sparse", 1023), ("Gone", 1 << 28)):
+        log.message(topic=topic, queue_id=queue_id)
+    root = log.write(tmp_path / "store")
+    done = run_job("rebuild", "--store", root, "--output", tmp_path / "out", "--topics-json")
+    assert {name: entry["readQueueNums"] for name, entry in table(tmp_path / "out").items()} == {"T": 4, "Sparse": 1024}
+    assert any("leaves out 2 queue ids" in note and "Gone:268435456" in note for note in done.report["notes"])
 
 
 @pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}])

@@ -209,6 +209,17 @@ def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> No
     assert found.notes == ["3 units are of messages before the log: retention deleted them, or they are lost"]
 
 
+def test_files_before_a_damaged_queue_offset_are_counted_and_not_listed(tmp_path: Path) -> None:
+    root = three_a_file(tmp_path, 1)
+    segment = next((root / "commitlog").iterdir())
+    content = bytearray(segment.read_bytes())
+    struct.pack_into(">q", content, 20, 1 << 40)
+    segment.write_bytes(content)
+    found = verify_here(root, SMALL | {SEGMENT: 4096}).verdicts
+    assert found.counts["missing_file"] == (1 << 40) // 3  # with its own, and without the one that is there
+    assert len(found.differences) == 1_000
+
+
 def test_a_gap_between_files_of_deleted_messages_is_a_missing_file(tmp_path: Path) -> None:
     root = three_a_file(tmp_path, 12)
     for segment in sorted((root / "commitlog").iterdir())[:3]:
