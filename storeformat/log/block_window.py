@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +91,18 @@ class CertificateSearch:
 
     first: int | None
     all_zero: bool
+
+
+def certificates(window: BlockWindow, start: int, stop: int, limit: int) -> Iterator[int]:
+    """Yield every certified record that begins in [start, stop); a block is read once, whatever is in it."""
+    at = start
+    while (found := search_certificate(window, at, stop, limit).first) is not None:
+        seen = min(stop, window.offset + window.length - window.framing.certificate_size + 1)
+        while found is not None:
+            yield found
+            at = found + 1
+            found = window.find_certificate(at, seen)
+        at = max(at, seen)
 
 
 def search_certificate(

@@ -15,7 +15,7 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.log.block_window import BlockWindow, search_certificate
+from storeformat.log.block_window import BlockWindow, certificates, search_certificate
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment
@@ -205,13 +205,10 @@ def _younger_record(
         elif segment.base > position:
             stop = segment.base + 1
         with RangeReader(segment.path) as reader:
-            window = BlockWindow(reader, segment)
-            found = search_certificate(window, begin, stop, segment.end).first
-            while found is not None:
+            for found in certificates(BlockWindow(reader, segment), begin, stop, segment.end):
                 if (
                     found + MAX_HEAD_SIZE <= segment.end
                     and store_timestamp_at(reader, found - segment.base) >= last_time
                 ):
                     return found
-                found = search_certificate(window, found + 1, stop, segment.end).first
     return None

@@ -58,7 +58,7 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
     0 where the broker finds none in the first file. Brokers that ``search`` (5.0.0 and later) let a queue whose last
     message is gone begin at its end. Where the log begins at 0, pre-blank units count as messages in every version.
     """
-    if not files or not end:
+    if not files or end <= files[0].first_queue_offset:
         return 0
     first = files[0]
     phy_offsets = first.units["phy_offset"][: end - first.first_queue_offset]
@@ -94,7 +94,7 @@ def offset_by_time(
     found = 0
     if number is not None:
         file = files[number]
-        units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
+        units = file.units[: max(served.end - file.first_queue_offset, 0)] if number == len(files) - 1 else file.units
         low = max(served.begin - file.first_queue_offset, 0)
         if low < len(units):
             search = _TimeSearch(units, store_time, served.min_phy_offset)
@@ -120,7 +120,7 @@ def offset_by_modified_time(
     later = [number for number, time in enumerate(modified) if time >= timestamp]
     number = later[0] if later else len(files) - 1
     file = files[number]
-    units = file.units[: served.end - file.first_queue_offset] if number == len(files) - 1 else file.units
+    units = file.units[: max(served.end - file.first_queue_offset, 0)] if number == len(files) - 1 else file.units
     search = _TimeSearch(units, store_time, served.min_phy_offset)
     if not search.bisect(max(served.begin - file.first_queue_offset, 0), timestamp):
         return 0

@@ -37,6 +37,9 @@ from storeformat.salvage.second_pass import find_survivors
 SURVEY_BLOCK = 1 << 20
 """Bytes read at a time: many places are looked at, few bytes at each."""
 
+_FIRST_BLOCK = 4 << 10
+"""Bytes read to see whether a record begins at a place: where each record is damaged, a block for each is too much."""
+
 MANY_ZEROS = 16
 """So many zeros after a chain are taken for the unwritten rest of a segment or for lost pages."""
 
@@ -150,7 +153,7 @@ class _Surveyor:
         self._window.load(position, min(m.MAX_HEAD_SIZE, self._limit - position))
         if self._window.find_certificate(position, position + 1) is None:
             return False
-        block = next(iter(self._chain(position)), None)
+        block = next(iter(self._chain(position, _FIRST_BLOCK)), None)
         return block is not None and not self._judge.may_be_of_this_life(block)
 
     def _keeps(self, position: int, end: int) -> bool:
@@ -171,16 +174,18 @@ class _Surveyor:
 
     def _walk(self, start: int) -> _Piece:
         """Returns the chain from a place that is proven."""
-        walk = self._chain(start)
-        for block in walk:
-            self._judge.learn(block)
+        walk = self._chain(start, _FIRST_BLOCK)
+        if next(iter(walk), None) is not None:
+            walk = self._chain(start)
+            for block in walk:
+                self._judge.learn(block)
         return _Piece(start, walk.position, walk.ended, walk.defect)
 
-    def _chain(self, start: int) -> ChainWalk:
-        return self._read(start, self._limit)
+    def _chain(self, start: int, block_size: int = SURVEY_BLOCK) -> ChainWalk:
+        return self._read(start, self._limit, block_size)
 
-    def _read(self, start: int, stop: int) -> ChainWalk:
-        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=SURVEY_BLOCK)
+    def _read(self, start: int, stop: int, block_size: int = SURVEY_BLOCK) -> ChainWalk:
+        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=block_size)
 
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
         """Returns the next piece that its neighbours do not contradict; all before it is lost."""

@@ -8,7 +8,8 @@ function reads: a query over millions of rows must not end at a user's odd messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,9 @@ from udfs.functions import traces
 _TIME = pa.timestamp("us", "UTC")
 MOST_BYTES_A_BATCH = 512 << 20
 """Of bodies that are uncompressed: a few bytes can ask for all memory there is. A batch has 10,000 rows."""
+
+_STEPS_AT_A_TIME = 4096
+"""A step of 15 bytes is a mapping of a kilobyte until it is in a column."""
 
 
 # ----------------------------------------------------------------------------------------------- hashes of the broker
@@ -115,8 +119,20 @@ def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
 
 def trace_messages(body: pa.Array) -> pa.Array:
     """Returns the steps in uncompressed bodies of the trace topic, a list of ``udfs.functions.traces.STEP`` each."""
-    steps = [None if raw is None else traces.parse_steps(decode_java_utf8(raw)) for raw in body.to_pylist()]
-    return pa.array(steps, pa.list_(traces.STEP))
+    ends, parts = [0], [pa.array([], traces.STEP)]
+
+    def steps_of_all() -> Iterator[dict[str, Any]]:
+        for raw in body.to_pylist():
+            count = 0
+            for step in traces.parse_steps("" if raw is None else decode_java_utf8(raw)):
+                count += 1
+                yield step
+            ends.append(ends[-1] + count)
+
+    steps = steps_of_all()
+    while some := list(islice(steps, _STEPS_AT_A_TIME)):
+        parts.append(pa.array(some, traces.STEP))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.concat_arrays(parts), mask=body.is_null())
 
 
 FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], pa.DataType]] = MappingProxyType(

@@ -19,6 +19,7 @@ milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -76,20 +77,18 @@ _MESSAGE_TYPES = ("Normal_Msg", "Trans_Msg_Half", "Trans_msg_Commit", "Delay_Msg
 _MICROSECONDS = 1000
 
 
-def parse_steps(text: str) -> list[dict[str, Any]]:
-    """Returns the steps of one body as mappings with the fields of ``STEP``; what is of no known kind is left out.
+def parse_steps(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the steps of one body as mappings with the fields of ``STEP``; what is of no known kind is left out.
 
     A step with more fields than any known layout is read by the longest one: clients only ever add fields at the end.
     """
-    found = []
     for part in text.split(STEP_SEPARATOR):
         kind, *fields = part.split(FIELD_SEPARATOR)
         counts = [count for count in _KNOWN_COUNTS.get(kind, ()) if count <= len(fields) + 1]
         if counts:
             names = _LAYOUTS[kind, counts[0]].split()
             step = {name: _value(name, value) for name, value in zip(names, fields, strict=False)}
-            found.append({"step": kind, **step})
-    return found
+            yield {"step": kind, **step}
 
 
 def _value(name: str, text: str) -> Any:

@@ -48,8 +48,8 @@ GROUPS_OF_EVERY_BROKER = frozenset(
 """Groups that every broker has (SubscriptionGroupManager#init)."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
-_ENTRY = re.compile(r'"((?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+)"\s*:\s*(\{[^{}]*\})')
-_LIGHT_ENTRY = re.compile(r'"(?:[^"\\]|\\.)+@(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
+_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\{[^{}]*\}')
+_LIGHT_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
 
 
 class DataVersion(NamedTuple):

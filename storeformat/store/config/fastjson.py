@@ -24,11 +24,13 @@ import json
 import re
 from typing import Any
 
+# No byte is looked at from many places: what has no end is taken as one token, which is then no JSON.
 _TOKEN = re.compile(
-    r"""(?P<string>"(?:[^"\\]|\\.)*")
-      | '(?P<single>(?:[^'\\]|\\.)*)'
+    r"""(?P<string>(?<!\\)"(?:[^"\\]|\\.)*")
+      | (?<!\\)'(?P<single>(?:[^'\\]|\\.)*)'
       | (?P<comment>/\*.*?\*/)
-      | (?P<number>-?\d+)(?P<colon>\s*:)
+      | (?P<open>/\*.*)
+      | (?P<number>-?\d+)(?P<colon>\s*:)?
       | ,(?P<close>\s*[\]}])""",
     re.VERBOSE | re.DOTALL,
 )
@@ -48,7 +50,7 @@ def _as_standard(found: re.Match[str]) -> str:
         return json.dumps(found["single"].replace("\\'", "'"))
     if found["comment"] is not None:
         return " "
-    if found["number"] is not None:
+    if found["colon"] is not None:
         return f'"{found["number"]}"{found["colon"]}'
     return found["close"] if found["close"] is not None else found[0]
 

@@ -9,6 +9,7 @@ from support.store_builder import LogBuilder
 
 from storeformat.errors import RecordDefect
 from storeformat.log import log_tail
+from storeformat.log.block_window import BlockWindow
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
@@ -80,6 +81,17 @@ def test_after_damage_the_first_record_that_is_not_older_is_where_it_goes_on(log
 def test_damage_at_the_end_is_a_torn_tail(log: LogBuilder, tmp_path: Path) -> None:
     tail = tail_of(log, tmp_path, {39: b"?"})
     assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[-1].offset, None, True)
+
+
+def test_a_block_of_leftovers_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, loads = LogBuilder(SIZE), []
+    for number in range(40):
+        log.message(body=b"", store_timestamp=T0 - 1000 * number)
+    load = BlockWindow.load
+    monkeypatch.setattr(BlockWindow, "load", lambda *given: (loads.append(given[2]), load(*given))[1])
+    tail = tail_of(log, tmp_path, {10: b"?"})
+    assert (tail.end, tail.goes_on_at) == (log.records[10].offset, None)
+    assert sum(loads) < 10 * SIZE
 
 
 def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_path: Path) -> None:

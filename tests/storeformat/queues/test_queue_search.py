@@ -231,3 +231,16 @@ def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
     assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, served) == 0
     times = {0: 0, 10: 0, 20: 5}  # 0 is a time
     assert offset_by_modified_time(files, [9], 5, lambda offset, _size: times[offset], served) == 2
+
+
+@pytest.mark.parametrize("boundary", Boundary)
+@pytest.mark.parametrize("search", [True, False])
+def test_a_queue_whose_first_unit_is_damaged_has_no_messages(boundary: Boundary, *, search: bool) -> None:
+    file = FileUnits(100, np.zeros(10, cq.UNIT))
+    file.units["phy_offset"], file.units["size"] = np.arange(2_000, 3_000, 100), 100
+    file.units["size"][0] = 0
+    end = queue_end([file])
+    assert min_offset([file], end, 1_000, search=search) == 0
+    served = Served(0, end, 1_000)
+    assert offset_by_time([file], 7, boundary, lambda *_: 7, served) <= end
+    assert offset_by_modified_time([file], [7], 7, lambda *_: 7, served) <= end

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.in_memory import Bytes
 from support.store_builder import LogBuilder
 from support.surveying import SIZE, a_log, changed, surveyed, without
 
 from storeformat.errors import RecordDefect
+from storeformat.log import chain_walk
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment
-from storeformat.record.decode import RecordBlock
+from storeformat.record.decode import RecordBlock, decode
 from storeformat.salvage import survey as survey_module
 from storeformat.salvage.evidence import Neighbours, SurvivorJudge
 from storeformat.salvage.findings import DeadRange, Finding
@@ -28,6 +31,22 @@ def test_a_record_of_a_rejected_chain_is_judged_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(SurvivorJudge, "first_survivor", none_survives)
     surveyed(without(log.segments[0], records[4], records[7]))
     assert judged == [placed.offset for placed in (*records[5:7], *records[8:])]
+
+
+def test_of_many_damaged_records_each_is_decoded_some_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogBuilder(1 << 17)
+    for _ in range(1000):
+        log.message(body=b"abc", body_crc=1)
+    rows = 0
+
+    def counting(buffer: Any, offset: int, positions: Any, rules: Any) -> Any:
+        nonlocal rows
+        rows += len(positions)
+        return decode(buffer, offset, positions, rules)
+
+    monkeypatch.setattr(chain_walk, "decode", counting)
+    assert len(surveyed(log.segments[0]).gaps) > 0
+    assert rows < 100 * 1000
 
 
 def test_a_blank_closes_what_survived() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,6 +129,17 @@ def test_kinds_of_messages_have_numbers(number: str, kind: str | None) -> None:
 def test_fields_that_a_later_client_adds_are_left_out() -> None:
     text = "Pub|1700000000123|DefaultRegion|group|TopicA|MSGID|tag|k1 k2|1.2.3.4:10911|5|17|3|OFFID|true|10.0.0.1|new$"
     assert steps(text) == [PUB]
+
+
+def test_many_small_steps_take_memory_for_their_columns_alone() -> None:
+    """Each is 16 bytes; as mappings they would take a kilobyte each."""
+    steps, empty = b"SubAfter" + b"\x01" * 6 + b"\x02", b""
+    tracemalloc.start()
+    column = scalar.trace_messages(pa.array([steps * 50_000, None, empty, steps], pa.binary()))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert pc.list_value_length(column).to_pylist() == [50_000, None, 0, 1]
+    assert most < 25 << 20
 
 
 @given(

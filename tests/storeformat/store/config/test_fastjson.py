@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from storeformat.store.config import fastjson
+from storeformat.store.config.consumer_offsets import offsets_before_tear
 
 ACCEPTED = {
     '{"offsetTable":{"t@g":{0:5,1:6\n\t\t}}}': {"offsetTable": {"t@g": {"0": 5, "1": 6}}},
@@ -37,3 +40,15 @@ def test_no_cut_is_accepted() -> None:
     for length in range(len(text)):
         with pytest.raises(ValueError):  # noqa: PT011
             fastjson.parse(text[:length])
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 40_000, "/* " * 40_000, '"' + '\\"' * 40_000, "'" + "\\'" * 40_000, "@" * 40_000]
+)
+def test_no_text_takes_the_square_of_its_length(text: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(ValueError):  # noqa: PT011
+        fastjson.parse('{"a":' + text + " x")
+    offsets_before_tear('{"offsetTable":{"' + text)
+    offsets_before_tear('{"lmqOffsetTable":{"' + text)
+    assert time.process_time() - begin < 1
