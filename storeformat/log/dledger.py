@@ -42,6 +42,8 @@ GROUP_PREFIX, DATA = "dledger-", "data"
 _NUMBER = struct.Struct(">8xqq")
 _MAGIC_AND_SIZE = struct.Struct(">ii")
 _UNKNOWN = EntryNumber(-1, -1)
+_LARGEST_CHECKPOINT = 64 << 10
+"""Bytes, many times what its few numbers take."""
 _COMMITTED = re.compile(r"\s*committedIndex\s*=\s*(-?[0-9]{1,19})\s*")
 
 
@@ -134,9 +136,9 @@ def committed_index(checkpoint: str) -> int | None:
     """Returns ``committedIndex`` of a group's checkpoint file; None where there is none (-1: nothing is committed)."""
     if not files.size_of(checkpoint):
         return None
-    lines = files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines()
-    found = next(filter(None, map(_COMMITTED.fullmatch, lines)), None)
-    return int(found[1]) if found else None
+    lines = files.read_bytes(checkpoint, _LARGEST_CHECKPOINT).decode("utf-8", "replace").splitlines()
+    numbers = (int(found[1]) for found in map(_COMMITTED.fullmatch, lines) if found)
+    return next((number for number in numbers if -(1 << 63) <= number < 1 << 63), None)
 
 
 @dataclass(frozen=True)
