@@ -1,15 +1,19 @@
-"""Pipes, devices, sockets, sparse giants and loops of links in the place of files, and a limit on who might wait."""
+"""Pipes, devices, sockets, sparse giants and loops of links in the place of files, wrong numbers, and limits."""
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import stat
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+MEMORY = 1 << 30
+"""What a job may take for a store of some hundred kilobytes, above what the process has."""
 LIMIT_S = 4
 """Twice what is promised: other tests run beside these."""
 
@@ -28,13 +32,56 @@ KINDS: dict[str, Callable[[Path], object]] = {
 }
 
 
+Field = tuple[int, int]
+"""Where it begins, and its bytes."""
+RECORD: list[Field] = [(0, 4), (8, 4), (12, 4), (20, 8), (28, 8), (36, 4), (40, 8), (56, 8), (72, 4), (76, 8), (84, 4)]
+UNIT: list[Field] = [(0, 8), (8, 4), (12, 8)]
+BATCH: list[Field] = [*UNIT, (20, 8), (28, 8), (36, 2), (38, 4)]
+INDEX_HEADER: list[Field] = [(0, 8), (8, 8), (16, 8), (24, 8), (32, 4), (36, 4)]
+
+
+def overwrite(path: Path, at: int, width: int, change: Callable[[int], int]) -> None:
+    """Changes one number of a file; what is too large for it is cut."""
+    content = bytearray(path.read_bytes())
+    number = change(int.from_bytes(content[at : at + width], "big")) % (1 << 8 * width)
+    content[at : at + width] = number.to_bytes(width, "big")
+    path.write_bytes(content)
+
+
+def last_unit(path: Path, size: int) -> int:
+    """Where the last unit of a file begins that is not zero."""
+    content = path.read_bytes()
+    return max((at for at in range(0, len(content), size) if any(content[at : at + size])), default=0)
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """What goes wrong with work in a process that may take ``MEMORY`` more than this one; nothing if it is done."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        said = ""
+        try:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+            work()
+        except BaseException:  # noqa: BLE001  (the child must end here)
+            said = traceback.format_exc()
+        os.write(write, said[-3000:].encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    status = os.waitpid(pid, 0)[1]
+    return said or (f"the process ended with {status}" if status else "")
+
+
 @contextmanager
-def at_once() -> Iterator[None]:
+def at_once(limit_s: int = LIMIT_S) -> Iterator[None]:
     def late(*unused: object) -> None:
         raise TimeoutError("it waits")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(LIMIT_S)
+    signal.alarm(limit_s)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,7 +13,7 @@ from support.entry_log import HEAD, EntryLogBuilder, encode_entry
 from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
-from storeformat.errors import RecordDefect
+from storeformat.errors import NotAStore, RecordDefect
 from storeformat.log.block_window import BlockWindow, search_certificate
 from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.dledger import (
@@ -340,6 +341,9 @@ def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
     assert committed_index(str(tmp_path / "checkpoint")) is None
     (tmp_path / "checkpoint").write_text("endIndex=5\n")
     assert committed_index(str(tmp_path / "checkpoint")) is None
+    os.truncate(tmp_path / "checkpoint", 1 << 30)
+    with pytest.raises(NotAStore, match="too large"):
+        committed_index(str(tmp_path / "checkpoint"))
 
 
 @pytest.mark.parametrize(
@@ -348,6 +352,7 @@ def test_a_checkpoint_may_be_missing_or_empty(tmp_path: Path) -> None:
         ("committedIndex=5", 5),
         (" committedIndex = -1 ", -1),
         ("committedIndex=9223372036854775807", (1 << 63) - 1),
+        ("committedIndex=9223372036854775808", None),
         ("committedIndex=", None),
         ("committedIndex", None),
         ("committedIndex=X5", None),
