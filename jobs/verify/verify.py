@@ -19,14 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.contract.option_values import CONSUMER_OFFSETS, JUDGED
+from jobs.contract.option_values import CONSUMER_OFFSETS
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import restored
-from jobs.preflight.answer import start_facts
 from jobs.rebuild import planning
 from jobs.rebuild.build_store import scan_store
 from jobs.rebuild.staging import staging_beside
@@ -54,7 +53,6 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     if "consumequeue" in options.only:
         store = with_queue_store(store)
-    live = is_live(locations.join(store.root, LOCK))
     reporter.note(*store.notes)
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
@@ -68,8 +66,6 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
         verdicts.note(earlier)
     reporter.note(*whole.notes, *reading.notes)
     facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
-    if not live and options.only == JUDGED and options.until_offset is None and locations.is_local(store.root):
-        facts |= start_facts(options.store, options.broker_conf, options.settings, options.broker_version)
     return reporter.report(
         "verify",
         differs=any(row["first_difference"] is not None for row in whole.replicas),
@@ -81,6 +77,7 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
         hazard_counts=dict(sorted(verdicts.hazard_counts.items())),
         hazards=verdicts.hazards,
         notes=verdicts.notes,
+        next="preflight says whether a broker may be started on this store",
     )
 
 
