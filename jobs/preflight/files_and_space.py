@@ -197,8 +197,8 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
     directory = store.log.directories[0]
     for place in dict.fromkeys((directory, store.root)):
         if not local_status.space_of(place).takes_files:
-            what = f"the file system of {place} takes no new file: it is mounted read-only, or has no inode left"
-            cure = "mount it for writing, or remove files that are not the broker's"
+            what = f"the file system of {place} is mounted read-only"
+            cure = "mount it for writing"
             yield Reason("free_space", what, place, "a file system to write to", cure)
             return
     space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)

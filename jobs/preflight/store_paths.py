@@ -111,11 +111,6 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
             yield Reason("store_path", f"{setting} names {what}", found, "segments", cure, unsafe=not partly)
             if absent:
                 return
-    paths = store.conf.paths(_LOG)
-    if len({outputs.resolved(path) for path in paths}) < len(paths):
-        what = f"{_LOG} names one directory twice: the broker maps each of its segments twice"
-        cure = f"name each directory once in {_LOG}"
-        yield Reason("store_path", what, paths, "each directory once", cure, unsafe=False)
     given = store.conf.given
     unread = paths_unread_by_broker(
         replace(

@@ -17,8 +17,6 @@ _IDENTITY = "brokerIdentity"
 """What a member keeps of its registration with the controller (5.1.0 and later)."""
 _NUMBER = re.compile("[+-]?[0-9]+")
 _LARGEST_EPOCHS = 16 << 20
-_ON = {"timerWheelEnable": True, "timerStopEnqueue": False}
-"""What lets timer messages be delivered (BrokerController#initializeMessageStore, TimerMessageStore#enqueue)."""
 _FILES_REVISED = 2
 """Files of the timer log, from its end, whose entries recovery puts back into the wheel."""
 
@@ -32,11 +30,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     it, or with a 0 in it, everything that the timer queue has is queued again.
     """
     timers = store.timers
-    off = [f"{name}={str(not on).lower()}" for name, on in _ON.items() if store.conf.flag(name, default=on) != on]
-    known = store.rules.reads_batches_and_timers
-    if off or not known:
-        yield from _timers_off(store, off if known else ["a broker before 5.0.0"])
-    if not known or not store.conf.flag("timerWheelEnable", default=True):
+    if not store.rules.reads_batches_and_timers or not store.conf.flag("timerWheelEnable", default=True):
         return
     if timers.wheel_size not in (None, 0, WHEEL_SIZE):
         yield Reason(
@@ -85,28 +79,6 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
         what += ", and so do those that wait, for wheel and log still hold them" if has_wheel and has_log else ""
     expected = "wheel, log and timercheck of one time"
     yield Reason("timer_state_lost", what, f"no {lost}", expected, cure, unsafe=bool(queued))
-
-
-def _timers_off(store: StoppedStore, off: list[str]) -> Iterator[Reason]:
-    """Yields that timer messages stay where they are; ``timermetrics`` counts those that wait."""
-    metrics = store.configs["timermetrics"].value
-    counts = [row.get("count", 0) for row in (metrics or {}).values() if isinstance(row, dict)]
-    waiting = sum(count for count in counts if isinstance(count, int))
-    queue = store.queues.get((TIMER_TOPIC, 0))
-    if queue is None or queue.end <= queue.begin:
-        return
-    waiting = min(waiting, queue.end - queue.begin)  # a statistic, which lags
-    yield Reason(
-        "timers_off",
-        f"{' and '.join(off)}: {f'{waiting} messages' if waiting else 'messages that may'} wait in "
-        f"{TIMER_TOPIC}, and none is delivered while it is so",
-        found=off,
-        expected=[f"{name}={str(on).lower()}" for name, on in _ON.items()],
-        cure=f"write {' and '.join(f'{name}={str(on).lower()}' for name, on in _ON.items())} in broker.conf"
-        if store.rules.reads_batches_and_timers
-        else "start a broker of 5.0.0 or later, until they are delivered",
-        unsafe=waiting > 0,
-    )
 
 
 def _beyond_log(store: StoppedStore, end: int) -> Iterator[Reason]:

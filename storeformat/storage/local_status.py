@@ -47,9 +47,7 @@ class FileStatus:
 
 @dataclass(frozen=True)
 class Space:
-    """A file system: bytes in all, free, and free for users that are not root; whether a file can be made there, for
-    it is mounted for writing and has an inode left.
-    """
+    """A file system: bytes in all, free, and free for users that are not root; whether it is mounted for writing."""
 
     total: int
     free: int
@@ -89,9 +87,8 @@ def space_of(path: str) -> Space:
     """Returns the space of the file system that holds a path."""
     with files.reading(path):
         found = os.statvfs(locations.local_path(path))
-    shut = found.f_flag & os.ST_RDONLY or (found.f_files and not found.f_favail)
     total, free, available = (count * found.f_frsize for count in (found.f_blocks, found.f_bfree, found.f_bavail))
-    return Space(total, free, available, takes_files=not shut)
+    return Space(total, free, available, takes_files=not found.f_flag & os.ST_RDONLY)
 
 
 def free_space(path: str) -> int | None:

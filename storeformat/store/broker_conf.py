@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from storeformat.errors import WrongSettings
-from storeformat.javacompat import parse_int, parse_long
+from storeformat.javacompat import parse_int
 from storeformat.javaproperties import parse_properties
 from storeformat.storage import files
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
@@ -29,8 +29,6 @@ _NUMBERS = frozenset({
     "fileReservedTime", "mappedFileSizeTimerLog",
 })  # fmt: skip
 """Settings that are an int to a broker, and that something here follows."""
-_TEXTS = frozenset({"deleteWhen", "brokerName", "brokerClusterName", "dLegerSelfId", "dLegerGroup", "regionId"})
-"""Text settings whose values may look like numbers."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,8 @@ class BrokerConf:
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))
 
     def not_taken(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that would be a number or ``true`` without the blanks around them, and sizes that are no
-        numbers.
-        """
-        for name, text in self.given.items():
-            meant = text.strip()
-            blank = meant != text and name not in _TEXTS and (parse_long(meant) is not None or meant.lower() == "true")
-            if blank or (name in _NUMBERS and parse_int(text) is None):
-                yield name, text
+        """Yields numbers that shape files or say what is kept, and are none to Java."""
+        yield from ((name, text) for name, text in self.given.items() if name in _NUMBERS and parse_int(text) is None)
 
     def index_sizes(self) -> StoreLayout:
         """Returns the default layout with the sizes of index files that a broker takes of these settings."""

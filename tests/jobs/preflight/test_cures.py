@@ -112,10 +112,6 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "twice": ("segment_twice", second_path),
     "a gap": ("segment_missing", lambda store: store.segment(1).unlink()),
     "a blank": ("setting_not_taken", lambda store: store.conf.update(fileReservedTime="48 ")),
-    "a blank in a path": (
-        "setting_not_taken",
-        of_release("5.1", lambda store: store.conf.update(storePathCommitLog=f"{store.root}/commitlog ")),
-    ),
     "no DUP_INFO": ("log_cut", lambda store: store.conf.update(duplicationEnable="true")),
     "no property CRC": ("log_cut", lambda store: store.conf.update(forceVerifyPropCRC="true")),
     "another store": ("store_path", lambda store: store.conf.update(storePathRootDir="/nowhere")),
@@ -179,7 +175,6 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
             lambda store: store.config("timercheck").write_bytes(struct.pack(">4q", 1, 260, 9, 9).ljust(4096, b"\0"))
         ),
     ),
-    "timers off": ("timers_off", with_timers(lambda store: store.conf.update(timerWheelEnable="false"))),
 }  # fmt: skip
 QUEUE_CUT = 399
 NOT_FOLLOWED = {

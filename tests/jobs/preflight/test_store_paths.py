@@ -126,9 +126,3 @@ def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:
     assert reason.what.startswith(f"storePathCommitLog names ' {other}', a path relative to where")
     store.conf["storePathCommitLog"] = f"{own},{other}"
     assert store.answer().safe
-
-
-def test_one_directory_that_is_named_twice(store: StoreToStart) -> None:
-    """No copy of a segment is to be moved away: there is one."""
-    store.conf["storePathCommitLog"] = f"{store.root}/commitlog,{store.root}/commitlog/"
-    assert [(reason.rule, reason.unsafe) for reason in store.answer().reasons] == [("store_path", False)]

@@ -104,7 +104,7 @@ def test_the_log_lost(waiting: StoreToStart) -> None:
     check(waiting, queued=9)  # more than there are
     assert [reason.rule for reason in waiting.answer().reasons] == ["timer_beyond_log"]
     waiting.conf["timerWheelEnable"] = "false"
-    assert [reason.rule for reason in waiting.answer().reasons] == ["timers_off"]
+    assert waiting.answer().reasons == ()
 
 
 @pytest.mark.parametrize(("files", "unsafe"), [(1, False), (2, False), (3, True)])
@@ -304,22 +304,3 @@ def test_lost_epochs_of_a_member(store: StoreToStart, was_member: bool) -> None:
 def test_epochs_matter_to_a_controller_alone(store: StoreToStart) -> None:
     (store.root / "epochFileCheckpoint").write_text("torn")
     assert store.reasons("epoch_file") == []
-
-
-@pytest.mark.parametrize(("name", "off"), [("timerWheelEnable", "false"), ("timerStopEnqueue", "true")])
-@pytest.mark.parametrize(
-    ("count", "what"),
-    [(3, "3 messages wait"), (9, "5 messages wait"), (0, "messages that may"), (None, "messages that may")],
-)
-def test_timers_that_are_switched_off(waiting: StoreToStart, name: str, off: str, count: int, what: str) -> None:
-    if count is not None:
-        waiting.write_config("timermetrics", {"timingCount": {"Orders": {"count": count, "timeStamp": 1}}})
-    assert waiting.reasons("timers_off") == []
-    waiting.conf[name] = off
-    found = waiting.reasons("timers_off")
-    cure = "write timerWheelEnable=true and timerStopEnqueue=false in broker.conf"
-    assert [(reason.unsafe, reason.cure) for reason in found] == [(bool(count), cure)]
-    assert found[0].what.startswith(f"{name}={off}: {what}")
-    waiting.version = "4.9"
-    older = waiting.only_reason("timers_off")
-    assert (older.unsafe, older.what.startswith("a broker before 5.0.0: ")) == (bool(count), True)

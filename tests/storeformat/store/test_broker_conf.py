@@ -39,7 +39,6 @@ def test_values_are_those_that_a_broker_takes() -> None:
     ]
     assert not settings.flag("absent", default=False)
     assert (settings.text("t", ""), settings.text("absent", " y ")) == ("x", "y")
-    assert list(settings.not_taken()) == [("m", "7 "), ("blank", "true ")]
     sizes = BrokerConf({"maxIndexNum": "many", "brokerName": "many", "deleteWhen": "04 "})
     assert list(sizes.not_taken()) == [("maxIndexNum", "many")]
     assert BrokerConf({"p": " /a, /b,,/a "}).paths("p") == ["/a", " /b"]
