@@ -69,11 +69,13 @@ CHECKS = MappingProxyType(
               FROM clock_skew_by_host GROUP BY host HAVING from_the_future > 0 ORDER BY min_ms, host""",
     }
 )
+BY_REAL_TOPIC = ("retries", "transactions", "delays")
+"""Checks of messages that stand in another topic than theirs."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (empty if they were not asked for).
+    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (those that were made).
 
     Of ``groups_in_all`` the ``groups`` are the largest, ``MOST_GROUPS`` at most: tags may be as many as messages.
     """
@@ -118,11 +120,11 @@ class Facts:
         return names + (f" and {len(self.brokers) - most} more" if len(self.brokers) > most else "")
 
 
-def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
-    """Returns the facts that the registered views give; with ``checks`` those, too."""
+def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str] = ()) -> Facts:
+    """Returns the facts that the registered views give; with ``checks`` those, too, but ``without`` some."""
     keys = ", ".join(KEYS[by])
     asked = {
-        **(CHECKS if checks else {}),
+        **{name: query for name, query in CHECKS.items() if checks and name not in without},
         "groups": f"""
             SELECT {keys}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
                    min(first_stored) AS first_stored, max(last_stored) AS last_stored
@@ -159,7 +161,8 @@ def answers(spark: SparkSession, queries: Iterable[str]) -> list[list[Row]]:
 
 
 def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
-    """Returns what each check found, in a sentence; also where it found nothing."""
+    """Returns what each check found, in a sentence; also where it found nothing, or was not made."""
+    made, checks = checks, {name: checks.get(name, []) for name in CHECKS}
 
     def total(name: str, column: str, **where: Any) -> int:
         return sum(row[column] for row in checks[name] if all(row[key] == value for key, value in where.items()))
@@ -181,7 +184,7 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
     missing, places = total("gaps", "missing"), total("gaps", "places")
     again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
-    return {
+    found = {
         "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
         "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
         "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
@@ -198,6 +201,8 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
             else "no step back, no producer ahead"
         ),
     }
+    without = "not judged with this --topic: name a whole topic, and none in which the broker keeps messages of others"
+    return found | {name: without for name in BY_REAL_TOPIC if name not in made}
 
 
 def moment(value: Any) -> str:
