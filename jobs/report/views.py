@@ -130,7 +130,8 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
 
     A table without bodies gets empty ones.
     """
-    data_size.fit_session(spark, data_size.estimated_size(messages))
+    if hasattr(messages, "_jdf"):  # Spark Connect tells no size, and its settings are the server's
+        data_size.fit_session(spark, data_size.estimated_size(messages))
     messages.selectExpr(*columns_of(messages)).createOrReplaceTempView("messages")
     if set(names) & set(TRACE_VIEWS):
         functions.register(spark)
@@ -183,6 +184,9 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     (``body``, with the first load with bodies) are NULL or as of older rows, until this is called again.
     """
     database = spark.catalog.currentDatabase()
+    if not hasattr(spark, "newSession"):
+        what = "Spark Connect opens no session without this one's temporary views"
+        raise DependencyMissing(what, advice="make permanent views with Spark itself, as spark-submit.sh starts it")
     spark = spark.newSession()  # in which no temporary view has one of these names
     spark.catalog.setCurrentDatabase(database)
     # The columns have their names from the head of each view.
