@@ -43,8 +43,10 @@ _FORMULA = re.compile('(^|;)([\\s"]*[=+@\uff1d\uff0b\uff0d\uff20-])')
 """What a spreadsheet takes for a formula: at the start of a cell, also of one that ends at a semicolon; in full width,
 too.
 """
-_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*")
-"""What Spark and Delta say of a table whose log or files are damaged or gone."""
+_UNREADABLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*|FileNotFoundError: .*"
+)
+"""What Spark, Delta and Arrow say of a table whose log or files are damaged or gone."""
 
 
 def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
@@ -85,7 +87,7 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
             raise
-        raise MissingInput(f"the table cannot be read: {said[0]}", path=path) from error
+        raise messages_table.unreadable(path, said[0]) from error
     return facts
 
 

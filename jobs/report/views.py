@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from jobs.report import data_size, functions
-from jobs.table.messages_table import MessagesTable
-from storeformat.errors import DependencyMissing, MissingInput
+from jobs.table.messages_table import MessagesTable, unreadable
+from storeformat.errors import DependencyMissing
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.table_files import ReadFiles
@@ -106,7 +106,7 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
         return spark.range(0, len(read.files), 1, len(read.files)).mapInArrow(read, columns).persist()
     for file in table.files:  # Spark passes over a file that has become empty
         if files.size_of(file.path) != file.size:
-            raise MissingInput("the table cannot be read: a file is not what Delta's log says", path=file.path)
+            raise unreadable(file.path, "a file is not what Delta's log says")
     reader = spark.read.schema(columns).option("basePath", scheme + table.path)
     reader = reader.option("__globPaths__", "false")  # a path may have brackets and stars, and is no pattern
     return reader.parquet(*(scheme + file.path for file in table.files))
