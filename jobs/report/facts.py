@@ -31,6 +31,8 @@ KEYS = MappingProxyType(
     }
 )
 MOST_GROUPS = 100_000
+_WIDEST = 127
+"""Characters of a group's key for a terminal: what a topic may have (Validators); a tag may have thousands."""
 _AT_ONCE = 3
 """Queries side by side: while one is planned, or its last tasks run, others use the cores."""
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
@@ -42,14 +44,14 @@ CHECKS = MappingProxyType(
             SELECT consumer_group, origin_topic, kind, reconsume_times, sum(messages) AS messages, sum(bytes) AS bytes,
                    max(median_seconds_since_born) AS median_seconds_since_born, min(oldest_stored) AS oldest_stored
               FROM retry_ageing GROUP BY ALL
-             ORDER BY consumer_group, kind DESC, reconsume_times, origin_topic""",
+             ORDER BY messages DESC, consumer_group, kind DESC, reconsume_times, origin_topic""",
         "duplicates": """
             SELECT topic, messages, duplicated_keys, surplus, surplus_share, median_seconds_between
               FROM duplicates_by_topic WHERE surplus > 0 ORDER BY surplus DESC, topic""",
         "transactions": """
             SELECT producer_group, topic, outcome, sum(transactions) AS transactions, sum(checks) AS checks,
                    max(median_seconds) AS median_seconds, max(max_seconds) AS max_seconds
-              FROM transaction_outcomes GROUP BY ALL ORDER BY producer_group, topic, outcome""",
+              FROM transaction_outcomes GROUP BY ALL ORDER BY transactions DESC, producer_group, topic, outcome""",
         "delays": """
             SELECT level, sum(scheduled) AS scheduled, sum(delivered) AS delivered, sum(waiting) AS waiting,
                    sum(overdue) AS overdue, min(min_late_ms) AS min_late_ms, max(median_late_ms) AS median_late_ms,
@@ -243,7 +245,10 @@ def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
     rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "rate")]
     rows += [
         (
-            *(key_text(group[key]) for key in KEYS[facts.by]),
+            *(
+                text if len(text := key_text(group[key])) <= _WIDEST else f"{text[:_WIDEST]}..."
+                for key in KEYS[facts.by]
+            ),
             f"{group['messages']:,}",
             size_text(group["bytes"]),
             f"{group['share']:.1%}",
