@@ -31,6 +31,8 @@ KEYS = MappingProxyType(
     }
 )
 MOST_GROUPS = 100_000
+_WIDEST = 127
+"""Characters of a group's key for a terminal: what a topic may have (Validators); a tag may have thousands."""
 _AT_ONCE = 3
 """Queries side by side: while one is planned, or its last tasks run, others use the cores."""
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
@@ -42,14 +44,14 @@ CHECKS = MappingProxyType(
             SELECT consumer_group, origin_topic, kind, reconsume_times, sum(messages) AS messages, sum(bytes) AS bytes,
                    max(median_seconds_since_born) AS median_seconds_since_born, min(oldest_stored) AS oldest_stored
               FROM retry_ageing GROUP BY ALL
-             ORDER BY consumer_group, kind DESC, reconsume_times, origin_topic""",
+             ORDER BY messages DESC, consumer_group, kind DESC, reconsume_times, origin_topic""",
         "duplicates": """
             SELECT topic, messages, duplicated_keys, surplus, surplus_share, median_seconds_between
               FROM duplicates_by_topic WHERE surplus > 0 ORDER BY surplus DESC, topic""",
         "transactions": """
             SELECT producer_group, topic, outcome, sum(transactions) AS transactions, sum(checks) AS checks,
                    max(median_seconds) AS median_seconds, max(max_seconds) AS max_seconds
-              FROM transaction_outcomes GROUP BY ALL ORDER BY producer_group, topic, outcome""",
+              FROM transaction_outcomes GROUP BY ALL ORDER BY transactions DESC, producer_group, topic, outcome""",
         "delays": """
             SELECT level, sum(scheduled) AS scheduled, sum(delivered) AS delivered, sum(waiting) AS waiting,
                    sum(overdue) AS overdue, min(min_late_ms) AS min_late_ms, max(median_late_ms) AS median_late_ms,
@@ -69,11 +71,13 @@ CHECKS = MappingProxyType(
               FROM clock_skew_by_host GROUP BY host HAVING from_the_future > 0 ORDER BY min_ms, host""",
     }
 )
+BY_REAL_TOPIC = ("retries", "transactions", "delays")
+"""Checks of messages that stand in another topic than theirs."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (empty if they were not asked for).
+    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (those that were made).
 
     Of ``groups_in_all`` the ``groups`` are the largest, ``MOST_GROUPS`` at most: tags may be as many as messages.
     """
@@ -118,11 +122,11 @@ class Facts:
         return names + (f" and {len(self.brokers) - most} more" if len(self.brokers) > most else "")
 
 
-def measure(spark: SparkSession, by: str, *, checks: bool) -> Facts:
-    """Returns the facts that the registered views give; with ``checks`` those, too."""
+def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str] = ()) -> Facts:
+    """Returns the facts that the registered views give; with ``checks`` those, too, but ``without`` some."""
     keys = ", ".join(KEYS[by])
     asked = {
-        **(CHECKS if checks else {}),
+        **{name: query for name, query in CHECKS.items() if checks and name not in without},
         "groups": f"""
             SELECT {keys}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
                    min(first_stored) AS first_stored, max(last_stored) AS last_stored
@@ -159,7 +163,8 @@ def answers(spark: SparkSession, queries: Iterable[str]) -> list[list[Row]]:
 
 
 def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
-    """Returns what each check found, in a sentence; also where it found nothing."""
+    """Returns what each check found, in a sentence; also where it found nothing, or was not made."""
+    made, checks = checks, {name: checks.get(name, []) for name in CHECKS}
 
     def total(name: str, column: str, **where: Any) -> int:
         return sum(row[column] for row in checks[name] if all(row[key] == value for key, value in where.items()))
@@ -181,7 +186,7 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
     missing, places = total("gaps", "missing"), total("gaps", "places")
     again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
     steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
-    return {
+    found = {
         "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
         "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
         "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
@@ -198,6 +203,8 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
             else "no step back, no producer ahead"
         ),
     }
+    without = "not judged with this --topic: name a whole topic, and none in which the broker keeps messages of others"
+    return found | {name: without for name in BY_REAL_TOPIC if name not in made}
 
 
 def moment(value: Any) -> str:
@@ -238,7 +245,10 @@ def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
     rows = [(*KEYS[facts.by], "messages", "bytes", "share", "messages/s", "rate")]
     rows += [
         (
-            *(key_text(group[key]) for key in KEYS[facts.by]),
+            *(
+                text if len(text := key_text(group[key])) <= _WIDEST else f"{text[:_WIDEST]}..."
+                for key in KEYS[facts.by]
+            ),
             f"{group['messages']:,}",
             size_text(group["bytes"]),
             f"{group['share']:.1%}",

@@ -235,7 +235,7 @@ def _checks(facts: Facts) -> list[str]:
         tables = "".join(
             _table(_caption(check, len(facts.checks[check])), facts.checks[check][:_MOST_ROWS])
             for check in checks
-            if facts.checks[check]
+            if facts.checks.get(check)
         )
         parts.append(f"<section><h2>{title}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>")
     return parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import and_, or_
@@ -18,13 +19,14 @@ from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
 from jobs.report import page, views
-from jobs.report.facts import KEYS, Facts, Row, measure, moment, to_lines
+from jobs.report.facts import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from storeformat.javacompat import EPOCH
+from storeformat.record.pending import HOLDING_TOPICS, OP_TOPICS
 from storeformat.storage import locations, outputs
 from udfs.table import schemas
 from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND
@@ -41,8 +43,10 @@ _FORMULA = re.compile('(^|;)([\\s"]*[=+@\uff1d\uff0b\uff0d\uff20-])')
 """What a spreadsheet takes for a formula: at the start of a cell, also of one that ends at a semicolon; in full width,
 too.
 """
-_UNREADABLE = re.compile(r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*")
-"""What Spark and Delta say of a table whose log or files are damaged or gone."""
+_UNREADABLE = re.compile(
+    r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*|FileNotFoundError: .*"
+)
+"""What Spark, Delta and Arrow say of a table whose log or files are damaged or gone."""
 
 
 def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
@@ -74,8 +78,8 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
         lasts = sum(file.size for file in table.files) > _MUCH
         with session.spark_session(execution, delta=views.needs_delta(table), lasts=lasts) as started:
             spark = views.over_table(started, table, needed)
-            narrow(spark, options)
-            facts = measure(spark, options.by, checks=checks)
+            narrow(spark, options, needed)
+            facts = measure(spark, options.by, checks=checks, without=not_judged(options))
             if options.html is not None:
                 reporter.say("drawing the page")
                 drawn = page.render(facts, page.read_pictures(spark, facts), named(options), table.version)
@@ -83,28 +87,46 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
             raise
-        raise MissingInput(f"the table cannot be read: {said[0]}", path=path) from error
+        raise messages_table.unreadable(path, said[0]) from error
     return facts
 
 
-def narrow(spark: SparkSession, options: ReportOptions) -> None:
+def narrow(spark: SparkSession, options: ReportOptions, names: Sequence[str]) -> None:
     """Limits the view ``messages`` to the rows of the report. If that drops rows between others, the ends of runs are
-    unknown.
+    unknown. Of topics, retries, transactions and delays are in other topics: those views keep all rows, and select.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
 
     rows, unknown = spark.table("messages"), set[str]()
     if options.broker is not None:
         rows = rows.where(f.col("broker") == options.broker)
-    if options.topics:
-        named = [f.col("topic") == one.topic for one in options.topics]
-        queues = [f.lit(True) if one.queue_id is None else f.col("queue_id") == one.queue_id for one in options.topics]
-        rows, unknown = rows.where(reduce(or_, map(and_, named, queues))), {"log_run"}
     if options.begin is not None:
         rows, unknown = rows.where(f.col("store_timestamp") >= f.lit(_calendar(options.begin))), {*schemas.RUNS}
     if options.end is not None:
         rows, unknown = rows.where(f.col("store_timestamp") <= f.lit(_calendar(options.end))), {*schemas.RUNS}
-    rows.withColumns(dict.fromkeys(unknown, f.lit(None).cast("int"))).createOrReplaceTempView("messages")
+    rows = rows.withColumns(dict.fromkeys(unknown, f.lit(None).cast("int")))
+    rows.createOrReplaceTempView("messages")
+    if not options.topics:
+        return
+    wanted = [one.topic for one in options.topics]
+    own, origin, group = f.col("topic").isin(wanted), f.col("origin_topic"), f.col("consumer_group")
+    # KeyBuilder.buildPopRetryTopic: such a record names its topic nowhere else.
+    popped = [f.endswith(group, f.lit(sign + topic)) for topic in wanted for sign in "_+"]
+    retried = origin.isin(wanted) | (origin.isNull() & reduce(or_, popped))
+    retried |= f.concat(f.lit("%"), f.upper("kind"), f.lit("%"), group).isin(wanted)
+    for name, selected in {"retry_ageing": retried, "transactions": own, "delays": own}.items():
+        if name in names:
+            spark.table(name).where(selected).createOrReplaceTempView(name)
+    named = [f.col("topic") == one.topic for one in options.topics]
+    queues = [f.lit(True) if one.queue_id is None else f.col("queue_id") == one.queue_id for one in options.topics]
+    rows = rows.where(reduce(or_, map(and_, named, queues))).withColumn("log_run", f.lit(None).cast("int"))
+    rows.createOrReplaceTempView("messages")
+
+
+def not_judged(options: ReportOptions) -> tuple[str, ...]:
+    """Returns the checks that a selection allows no answer to: what waits elsewhere belongs to a topic, not a queue."""
+    held = any(one.queue_id is not None or one.topic in (*HOLDING_TOPICS, *OP_TOPICS) for one in options.topics)
+    return BY_REAL_TOPIC if held else ()
 
 
 def _calendar(milliseconds: int) -> datetime:

@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from jobs.report import data_size, functions
-from jobs.table.messages_table import MessagesTable
-from storeformat.errors import DependencyMissing, MissingInput
+from jobs.table.messages_table import MessagesTable, unreadable
+from storeformat.errors import DependencyMissing
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.table_files import ReadFiles
@@ -106,7 +106,7 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
         return spark.range(0, len(read.files), 1, len(read.files)).mapInArrow(read, columns).persist()
     for file in table.files:  # Spark passes over a file that has become empty
         if files.size_of(file.path) != file.size:
-            raise MissingInput("the table cannot be read: a file is not what Delta's log says", path=file.path)
+            raise unreadable(file.path, "a file is not what Delta's log says")
     reader = spark.read.schema(columns).option("basePath", scheme + table.path)
     reader = reader.option("__globPaths__", "false")  # a path may have brackets and stars, and is no pattern
     return reader.parquet(*(scheme + file.path for file in table.files))
@@ -130,7 +130,8 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
 
     A table without bodies gets empty ones.
     """
-    data_size.fit_session(spark, data_size.estimated_size(messages))
+    if hasattr(messages, "_jdf"):  # Spark Connect tells no size, and its settings are the server's
+        data_size.fit_session(spark, data_size.estimated_size(messages))
     messages.selectExpr(*columns_of(messages)).createOrReplaceTempView("messages")
     if set(names) & set(TRACE_VIEWS):
         functions.register(spark)
@@ -183,6 +184,9 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     (``body``, with the first load with bodies) are NULL or as of older rows, until this is called again.
     """
     database = spark.catalog.currentDatabase()
+    if not hasattr(spark, "newSession"):
+        what = "Spark Connect opens no session without this one's temporary views"
+        raise DependencyMissing(what, advice="make permanent views with Spark itself, as spark-submit.sh starts it")
     spark = spark.newSession()  # in which no temporary view has one of these names
     spark.catalog.setCurrentDatabase(database)
     # The columns have their names from the head of each view.

@@ -66,6 +66,12 @@ _VERSION = re.compile(r"\d{20}\.(.+\.)?(json|parquet)")
 _TROUBLE = ("PermissionDenied", "Permission denied", "Operation not permitted", "NotADirectory", "Not a directory",
             "No space left", "StorageFull", "Read-only file system", "ReadOnlyFilesystem")  # fmt: skip
 
+_LOST = re.compile(r"[Nn]ot found|NotFound|NOT_FOUND|NOT_EXIST|No such file|not what Delta's log says")
+_LOST_FILE = (
+    "put the file back (from a backup, or the object's versions); or delete what is left of it, take it out of the"
+    " table (delta-rs: DeltaTable(...).repair(), Databricks: FSCK REPAIR TABLE), and `load` names its --repair-from"
+)
+
 
 class NoTable(Exception):
     """delta-rs finds no table, or none that it can read."""
@@ -406,7 +412,13 @@ def reading(path: str) -> Iterator[None]:
     try:
         yield
     except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
-        raise MissingInput(f"the table cannot be read: {_first_line(error)}", path=path) from error
+        raise unreadable(path, _first_line(error)) from error
+
+
+def unreadable(path: str, what: str) -> MissingInput:
+    """Returns the error of a table that cannot be read, with a cure where a file of its rows is lost."""
+    lost = _LOST.search(what) is not None and "_delta_log" not in what
+    return MissingInput(f"the table cannot be read: {what}", path=path, advice=_LOST_FILE if lost else None)
 
 
 @contextmanager

@@ -311,9 +311,9 @@ def checks(rows: list[Row]) -> dict[str, list[Row]]:
         ],
     }  # fmt: skip
     orders: dict[str, tuple[str, ...]] = {
-        "retries": ("consumer_group", "-kind", "reconsume_times", "origin_topic"),
+        "retries": ("-messages", "consumer_group", "-kind", "reconsume_times", "origin_topic"),
         "duplicates": ("-surplus", "topic"),
-        "transactions": ("producer_group", "topic", "outcome"),
+        "transactions": ("-transactions", "producer_group", "topic", "outcome"),
         "delays": ("level",),
         "gaps": ("-missing", "cluster", "broker", "topic", "queue_id", "kind"),
         "clock_steps": ("cluster", "broker"),

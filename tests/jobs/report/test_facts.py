@@ -190,6 +190,11 @@ def test_a_terminal_obeys_no_tag() -> None:
     assert "a\\x1b[2J\\x0ab" in text
 
 
+def test_a_long_tag_does_not_fill_a_terminal() -> None:
+    lines = to_lines(facts(groups=[group("x" * 5000, 1, 100)]), report.SHOWN)
+    assert max(map(len, lines)) < 250
+
+
 def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
     many = [group(f"t{at}", 1, 100) for at in range(report.SHOWN + 5)]
     assert "... and 5 more" in to_lines(facts(groups=many), report.SHOWN)

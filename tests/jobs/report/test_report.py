@@ -17,12 +17,15 @@ from pyspark.sql import SparkSession
 from support import golden, messages_model, random_messages
 from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
+from support.loading import load_here
 from support.report_facts import BEGIN, TAGS, facts, group
+from support.store_builder import COMMIT, LogBuilder, Message
 
 from jobs.contract.options import ReportOptions, TopicFilter
+from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import CHECKS, KEYS
+from jobs.report.facts import BY_REAL_TOPIC, CHECKS, KEYS
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 
@@ -225,6 +228,67 @@ def test_a_report_of_a_part(table: tuple[str, list[dict[str, Any]]]) -> None:
     assert len(wanted) > 1
     everything = ReportOptions(table=path, begin=-(10**18), end=10**18)
     assert report.run(everything, Reporter(quiet=True))["messages"] == len(rows)
+
+
+def waiting_messages() -> LogBuilder:
+    """Of ``orders`` and ``pay``: half messages and what became of them, delays, retries, dead letters."""
+    log = LogBuilder(1 << 18)
+    for number in range(90):
+        topic, key = ("orders", "pay")[number % 3 == 0], f"K{number}"
+        real, group = {"REAL_TOPIC": topic, "REAL_QID": "0", "PGROUP": "p"}, f"g{number % 4}"
+        half = log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", uniq_key=key, properties=real)
+        if number % 5 < 2:
+            log.message(topic=topic, uniq_key=key, sys_flag=COMMIT, prepared_transaction_offset=half.offset)
+        if number % 5 < 3:
+            done = str(half.message.queue_offset).encode()
+            log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=done)
+        waits = Message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, uniq_key=f"D{number}", properties=real)
+        log.message(waits, properties={**real, "DELAY": "3"})
+        if number % 4:
+            log.message(topic=topic, uniq_key=f"D{number}", properties={**real, "DELAY": "3"})
+        log.message(topic=f"%RETRY%{group}", properties={"RETRY_TOPIC": topic}, reconsume_times=1)
+        log.message(topic=f"%RETRY%{group}_{topic}", reconsume_times=2)
+        if number % 7 == 0:
+            log.message(topic=f"%DLQ%{group}", properties={"DLQ_ORIGIN_TOPIC": topic}, reconsume_times=16)
+    log.message(topic="pay", store_timestamp=log.clock + 3_600_000)  # until then all are overdue
+    return log
+
+
+@pytest.mark.spark
+def test_messages_that_stand_in_other_topics_are_their_topics(spark: SparkSession, tmp_path: Path) -> None:
+    log, table = waiting_messages(), tmp_path / "t"
+    load_here(log.write(tmp_path / "s"), table, with_bodies=True)
+    numbers = [number for number in range(90) if number % 3]
+
+    def asked(*topics: str) -> Report:
+        options = ReportOptions(table=str(table), topics=tuple(map(TopicFilter.parse, topics)), checks=True)
+        return report.run(options, Reporter(quiet=True))
+
+    found = asked("orders")
+    outcomes, kinds = Counter[str](), Counter[str]()
+    for row in found["checks"]["transactions"]:
+        outcomes[row["outcome"]] += row["transactions"]
+    for row in found["checks"]["retries"]:
+        kinds[row["kind"]] += row["messages"]
+    of = Counter(number % 5 for number in numbers)
+    assert outcomes == {"committed": of[0] + of[1], "rolled back": of[2], "open": of[3] + of[4]}
+    assert kinds == {"retry": 2 * len(numbers), "dlq": sum(number % 7 == 0 for number in numbers)}
+    (level,) = found["checks"]["delays"]
+    arrived = sum(number % 4 > 0 for number in numbers)
+    assert (level["scheduled"], level["delivered"], level["overdue"]) == (60, arrived, 60 - arrived)
+    mine = [one for one in log.records if one.message.topic == "orders"]
+    assert (found["messages"], found["bytes"]) == (len(mine), sum(one.size for one in mine))
+    assert found["checks"]["gaps"] == found["checks"]["clock_steps"] == []
+
+    both, everything = asked("orders", "pay")["checks"], asked()["checks"]
+    assert [both[name] for name in BY_REAL_TOPIC] == [everything[name] for name in BY_REAL_TOPIC]
+    of_group = asked("%RETRY%g1")["checks"]
+    retries = [row for row in everything["retries"] if (row["consumer_group"], row["kind"]) == ("g1", "retry")]
+    assert (of_group["retries"], of_group["transactions"]) == (retries, [])
+    for topic in ("orders:0", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        part = asked(topic)
+        assert part["checks"].keys().isdisjoint(BY_REAL_TOPIC)
+        assert part.to_text().count("not judged with this --topic") == len(BY_REAL_TOPIC)
 
 
 def test_the_page_says_of_which_part_it_is() -> None:

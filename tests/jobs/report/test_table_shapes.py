@@ -200,3 +200,17 @@ def test_a_table_that_is_damaged_is_one_line(damage: str, spark: SparkSession, t
     with pytest.raises(MissingInput, match="the table cannot be read: ") as error:
         report.run(ReportOptions(table=str(path)), Reporter(quiet=True))
     assert "\n" not in str(error.value)
+    assert ("DeltaTable(...).repair()" in (error.value.advice or "")) == (damage != "log")
+
+
+@pytest.mark.spark
+def test_a_file_that_is_lost_on_storage_without_a_connector(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    write(str(path), partition_by=["store_date"])
+    monkeypatch.setattr(views, "_reaches", lambda _: False)
+    next(path.glob("*/*.parquet")).unlink()
+    with pytest.raises(MissingInput, match="the table cannot be read: ") as error:
+        report.run(ReportOptions(table=str(path)), Reporter(quiet=True))
+    assert "DeltaTable(...).repair()" in (error.value.advice or "")

@@ -25,6 +25,7 @@ from support.views_model import SLOW_COUNTS, Row
 from jobs.report import functions, views
 from jobs.report.facts import measure
 from jobs.table import messages_table
+from storeformat.errors import DependencyMissing
 from udfs.table import schemas
 
 pytestmark = [pytest.mark.spark, pytest.mark.golden]
@@ -225,6 +226,28 @@ def test_views_that_outlive_a_session(spark: SparkSession, rows: list[Row], tmp_
         assert other.sql(counted).first() == (2 * table.num_rows, table.num_rows, True)
     finally:
         spark.sql("DROP DATABASE lasting CASCADE")
+
+
+class Connected:
+    """A session or a DataFrame without what Spark Connect does not have."""
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_jdf", "_jvm", "sparkContext", "newSession"):
+            raise AttributeError(name)
+        return getattr(self._of, name)
+
+
+def test_spark_connect(spark: SparkSession) -> None:
+    one = spark.newSession()
+    messages = one.createDataFrame([], schemas.to_spark(schemas.MESSAGES))
+    connected: Any = Connected(one)
+    views.register(connected, Connected(messages), ("storage_by_topic",))  # type: ignore[arg-type]
+    assert one.table("storage_by_topic").count() == 0
+    with pytest.raises(DependencyMissing, match="Spark Connect"):
+        views.create_permanent(connected, "stored")
 
 
 def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tmp_path: Path) -> None:

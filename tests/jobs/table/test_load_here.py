@@ -218,6 +218,7 @@ def test_a_table_whose_lost_file_was_taken_out_of_its_log(log: LogBuilder, tmp_p
     load_here(root, table)
     rows = deltalake.DeltaTable(str(table)).count()
     Path(deltalake.DeltaTable(str(table)).file_uris()[-1]).unlink()
+    assert "DeltaTable(...).repair()" in str(error_of(lambda: load_here(root, table))[2])
     deltalake.DeltaTable(str(table)).repair()
     assert error_of(lambda: load_here(root, table))[2] == "--repair-from 0 loads them again"
     load_here(root, table, repair_from=0)
