@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     store_paths.log_of_group,
     files_and_space.store_in_use,
     files_and_space.log_files,
+    files_and_space.segments_misplaced,
     files_and_space.index_sizes,
     files_and_space.not_files,
     files_and_space.not_the_brokers,
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     log_cuts.records_not_taken,
     configuration.store_type,
     configuration.config_files,
+    config_databases.databases_not_opened,
     config_databases.config_databases_lost,
     config_databases.config_json_torn,
     queues_and_log.log_missing,
@@ -68,8 +70,8 @@ RULES: tuple[Rule, ...] = (
 
 _IN_DOUBT = frozenset({
     "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
-    "segment_twice", "stray_file", "queue_files", "messages_not_served", "wrong_units", "store_type",
-    "database_not_read", "units_beyond_log",
+    "segment_twice", "segment_misplaced", "stray_file", "queue_files", "messages_not_served", "wrong_units",
+    "store_type", "database_not_read", "units_beyond_log",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(
     {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}

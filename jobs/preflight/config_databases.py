@@ -20,6 +20,7 @@ from jobs.contract.commands import quoted
 from jobs.preflight.configuration import WITHOUT
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat.storage import files, locations, rocksdb
 from storeformat.store.config.config_files import FileState
 
 _FILES = {
@@ -28,6 +29,32 @@ _FILES = {
     "consumerOffsets": "consumerOffset.json",
 }
 _SINGLE, _V2 = "metadata", "rdb"
+
+
+_OPENED = ("kvStore", "rocksdbstore", "config/users", "config/acls")
+"""Databases of every broker whose settings make one: POP, index and timers, users and their rights. Those of queues and
+of the configuration are opened with ``storeType=defaultRocksDB`` alone.
+"""
+
+
+def databases_not_opened(store: StoppedStore) -> Iterator[Reason]:
+    """Databases of RocksDB whose CURRENT does not name a MANIFEST that is there: the broker does not start."""
+    of_config = [f"config/{name}" for name in store.rocksdb.made] if store.config_in_databases else []
+    for name in (*_OPENED, *of_config):
+        path = store.place(name)
+        current = locations.join(path, rocksdb.CURRENT)
+        if files.size_of(current) is None:
+            continue
+        named = files.read_bytes(current, 4096).decode("utf-8", "replace")
+        if not (named.endswith("\n") and files.size_of(locations.join(path, named.strip()))):
+            yield Reason(
+                "database_not_opened",
+                f"{current} does not name a MANIFEST that is there: the broker cannot open this database, and does not "
+                "start",
+                found=named.strip(),
+                expected="MANIFEST-...",
+                cure=f"{store.set_aside(path)}: what it held is lost; or put a sound copy of it in place",
+            )
 
 
 def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:

@@ -23,10 +23,13 @@ WITHOUT = {
     _DELAYS: "every delayed message that is still in the log is delivered again",
     "consumerFilter.json": "SQL92 filters are unknown until their consumers are back",
     "consumerOrderInfo.json": "what ordered POP consumers hold is delivered again",
+    "topicQueueMapping.json": "static topics are ordinary ones, and their clients find other queues",
     "timermetrics": "counts of waiting timer messages begin at 0",
 }
 _HARMLESS = frozenset({"consumerFilter.json", "timermetrics", _DELAYS})
 """Files without which a start loses and repeats nothing; for those of delays see ``delay_offsets_behind``."""
+
+_SINCE_5_0 = frozenset({"topicQueueMapping.json", "consumerOrderInfo.json", "timermetrics"})
 
 
 def _always_there(store: StoppedStore) -> tuple[str, ...]:
@@ -56,6 +59,8 @@ def config_files(store: StoppedStore) -> Iterator[Reason]:
             cure="put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
         )
     for name, config in store.configs.items():
+        if name in _SINCE_5_0 and not store.rules.reads_batches_and_timers:
+            continue
         may_be_absent = is_absent or name not in always
         if not (config.is_absent and may_be_absent) and not (store.config_in_databases and name in always):
             yield from _judged(store, config)

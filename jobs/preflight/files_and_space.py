@@ -9,10 +9,14 @@ from jobs.contract.commands import command
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
+from storeformat import message as m
 from storeformat.index.index_file import is_index_file_name
-from storeformat.storage import local_status
+from storeformat.storage import files, local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, QUEUE_KINDS, is_file_name
+
+HEAD = 36
+"""Bytes of a record up to its own physical offset."""
 
 
 def store_in_use(store: StoppedStore) -> Iterator[Reason]:
@@ -59,6 +63,28 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
                 expected=int(before.name) + log.size,
                 cure="put the segment back, or rebuild --on-damage salvage",
             )
+
+
+def segments_misplaced(store: StoppedStore) -> Iterator[Reason]:
+    """Segments whose first record has the offset of another place: files renamed, or copied over one another.
+
+    A broker finds records by the names of files, and serves other messages than those that were asked for.
+    """
+    wrong = []
+    for file in () if store.log.of_group else store.log.files:
+        head = files.read_range(file.path, 0, HEAD) if file.size >= HEAD else b""
+        own = int.from_bytes(head[28:36], "big", signed=True)
+        if head[4:8] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) and own != int(file.name):
+            wrong.append((file, own))
+    for file, own in wrong[:1]:
+        yield Reason(
+            "segment_misplaced",
+            f"{len(wrong)} segments begin with records of other offsets, such as {file.path} with that of {own}: the "
+            "broker serves wrong messages, or does not start",
+            found=own,
+            expected=int(file.name),
+            cure="put the right files back; or rebuild --on-damage salvage --repair-log, which keeps the others",
+        )
 
 
 def _stray(store: StoppedStore, file: FileStatus, what: str, expected: str) -> Reason:

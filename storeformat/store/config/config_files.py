@@ -11,6 +11,7 @@ file                       holds
 ``delayOffset.json``       offsetTable: delay level to the next offset of its queue
 ``consumerFilter.json``    filterDataByTopic: SQL92 expressions and their Bloom filters
 ``consumerOrderInfo.json`` table: what ordered POP consumers hold (5.0.0)
+``topicQueueMapping.json`` topicQueueMappingInfoMap: queues of static topics (5.0.0)
 ``timermetrics``           timingCount: waiting timer messages of each topic (5.0.0)
 =========================  =============================================================================
 
@@ -209,6 +210,7 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "delayOffset.json": decode_delay_offsets,
     "consumerFilter.json": _decode_table("filterDataByTopic"),
     "consumerOrderInfo.json": _decode_table("table"),
+    "topicQueueMapping.json": _decode_table("topicQueueMappingInfoMap"),
     "timermetrics": _decode_table("timingCount"),
 }
 """What a file of ``config/`` says, by its name; each raises ValueError for a document that cannot be in it."""

@@ -76,6 +76,20 @@ def directory_at(path: Path) -> None:
     path.mkdir(parents=True)
 
 
+def swapped(store: StoreToStart) -> None:
+    one, other = store.segment(0), store.segment(1)
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def broken_database(path: Path) -> None:
+    """As a power failure leaves it."""
+    path.mkdir()
+    (path / "CURRENT").touch()
+    (path / "MANIFEST-000005").write_bytes(b"x")
+
+
 def with_timers(damage: Damage) -> Damage:
     def damaged(store: StoreToStart) -> None:
         rest = store.root.parent / "with timers"
@@ -110,6 +124,8 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         "segment_size", of_release("4.9", lambda store: (store.root / "commitlog" / f"{4 * SEGMENT:020d}").touch()),
     ),
     "twice": ("segment_twice", second_path),
+    "segments swapped": ("segment_misplaced", swapped),
+    "a database": ("database_not_opened", lambda store: broken_database(store.root / "kvStore")),
     "a gap": ("segment_missing", lambda store: store.segment(1).unlink()),
     "a blank": ("setting_not_taken", lambda store: store.conf.update(fileReservedTime="48 ")),
     "no DUP_INFO": ("log_cut", lambda store: store.conf.update(duplicationEnable="true")),

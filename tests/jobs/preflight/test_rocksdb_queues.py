@@ -25,7 +25,8 @@ def store(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
     root, settings = with_database("base-clean-5.5.0", tmp_path)
     for name in ("topics", "subscriptionGroups", "consumerOffsets"):  # a whole broker's
         (root / "config" / name).mkdir(parents=True, exist_ok=True)
-        (root / "config" / name / "CURRENT").touch()
+        (root / "config" / name / "CURRENT").write_text("MANIFEST-000001\n")
+        (root / "config" / name / "MANIFEST-000001").write_bytes(b"x")
     return root, settings
 
 
