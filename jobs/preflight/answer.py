@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     log_cuts.records_not_taken,
     configuration.store_type,
     configuration.config_files,
+    configuration.queue_types,
     config_databases.databases_not_opened,
     config_databases.config_databases_lost,
     config_databases.config_json_torn,

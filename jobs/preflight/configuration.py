@@ -110,6 +110,26 @@ def _nothing(store: StoppedStore, config: ConfigFile, found: str) -> Reason:
     )
 
 
+def queue_types(store: StoppedStore) -> Iterator[Reason]:
+    """Topics whose queues are of another type than topics.json says, where a topic that it lacks has ordinary ones.
+
+    Mirrors ConsumeQueueStore#queueTypeShouldBe (5.0.0 to 5.5.0), which ends the start.
+    """
+    if store.config_in_databases or not store.rules.reads_batches_and_timers:
+        return
+    batch = {topic for topic, queues in (store.configs[_TOPICS].value or {}).items() if queues.batch}
+    wrong = sorted({topic for (topic, _), queue in store.queues.items() if queue.batch != (topic in batch)})
+    if wrong:
+        yield Reason(
+            "queue_type",
+            f"{len(wrong)} topics have queues of another type than topics.json says, BatchCQ or ordinary ones "
+            f"({first_of(wrong)}): the broker does not start",
+            found=wrong,
+            expected="the types of topics.json",
+            cure=f"put a sound topics.json into {quoted(store.place('config'))}: an older copy, or a replica's",
+        )
+
+
 def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
     """Yields topics that have queues and no configuration: their messages are kept and reach no client.
 

@@ -90,10 +90,9 @@ class Origin:
         else:
             (store,) = golden.stores(self.name)
             golden.unpack(store, directory).rename(directory / "store")
-            settings = {name: value for name, value in store.settings.items() if name != "batch_topics"}
             conf = "".join(f"{name}={str(value).lower() if value in (True, False) else value}\n"
-                           for name, value in settings.items())  # fmt: skip
-            configure(directory / "store", store.settings.get("batch_topics", ()))
+                           for name, value in store.settings.items())  # fmt: skip
+            configure(directory / "store", store.entry.get("batch_topics", ()))
         conf = conf.replace("@STORE@", "@DIR@/store").replace("@TIER@", "@DIR@/tier")
         (directory / "broker.conf").write_text(conf, encoding="utf-8")
         for path in directory.rglob("*"):

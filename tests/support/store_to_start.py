@@ -100,7 +100,11 @@ def configure(root: Path, queues_in: Path | None = None) -> None:
     config.mkdir(exist_ok=True)
     levels = {int(path.name) + 1: 0 for path in (queues_in / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*")}
     names = {path.name for kind in ("consumequeue", "batchconsumequeue") for path in (queues_in / kind).glob("*")}
-    topics = {name: {"readQueueNums": 1 << 30, "writeQueueNums": 0} for name in sorted(names)}
+    topics: dict[str, dict[str, object]] = {
+        name: {"readQueueNums": 1 << 30, "writeQueueNums": 0} for name in sorted(names)
+    }
+    for path in (queues_in / "batchconsumequeue").glob("*"):
+        topics[path.name]["attributes"] = {"queue.type": "BatchCQ"}
     retried = {f"Any@{name.removeprefix('%RETRY%')}": {0: 0} for name in sorted(names) if name.startswith("%RETRY%")}
     for name, document in (
         ("topics.json", {"topicConfigTable": topics}),

@@ -36,7 +36,7 @@ from storeformat.errors import MissingInput
 from storeformat.storage import files, local_status, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config import fastjson
-from storeformat.store.config.topic_config import DEFAULT_QUEUES
+from storeformat.store.config.topic_config import DEFAULT_QUEUES, has_batch_queues
 from storeformat.store.layout import LOCK
 
 CONFIG = "config"
@@ -182,20 +182,23 @@ def decode_delay_offsets(document: Any) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """How many queues a topic is read from and written to."""
+    """How many queues a topic is read from and written to, and whether they are BatchCQ."""
 
     read: int
     write: int
+    batch: bool = False
 
 
 def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
     """Returns the topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
     return {
-        topic: TopicQueues(
-            *(_int(entry.get(name, DEFAULT_QUEUES), 1 << 31) for name in ("readQueueNums", "writeQueueNums"))
-        )
+        topic: TopicQueues(_queues(entry, "read"), _queues(entry, "write"), has_batch_queues(entry))
         for topic, entry in _entries(document, "topicConfigTable").items()
     }
+
+
+def _queues(entry: Mapping[str, Any], use: str) -> int:
+    return _int(entry.get(f"{use}QueueNums", DEFAULT_QUEUES), 1 << 31)
 
 
 def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:

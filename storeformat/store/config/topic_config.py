@@ -88,12 +88,13 @@ def configured_batch_topics(root: str) -> set[str] | None:
     found = topic_configuration(root)
     if found is None:
         return None
-    return {topic for topic, entry in found["topicConfigTable"].items() if _queue_type(entry) == _BATCH}
+    return {topic for topic, entry in found["topicConfigTable"].items() if has_batch_queues(entry)}
 
 
-def _queue_type(entry: Any) -> str | None:
+def has_batch_queues(entry: Any) -> bool:
+    """True if the entry of a topic says ``queue.type=BatchCQ``."""
     attributes = entry.get("attributes") if isinstance(entry, dict) else None
-    return attributes.get("queue.type") if isinstance(attributes, dict) else None
+    return isinstance(attributes, dict) and attributes.get("queue.type") == _BATCH
 
 
 def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:

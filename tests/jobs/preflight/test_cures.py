@@ -90,6 +90,11 @@ def broken_database(path: Path) -> None:
     (path / "MANIFEST-000005").write_bytes(b"x")
 
 
+def batch_type(store: StoreToStart) -> None:
+    entry = {"readQueueNums": 2, "writeQueueNums": 2, "attributes": {"queue.type": "BatchCQ"}}
+    store.write_config("topics.json", {"topicConfigTable": {"Orders": entry, "Stock": {}}})
+
+
 def with_timers(damage: Damage) -> Damage:
     def damaged(store: StoreToStart) -> None:
         rest = store.root.parent / "with timers"
@@ -126,6 +131,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "twice": ("segment_twice", second_path),
     "segments swapped": ("segment_misplaced", swapped),
     "a database": ("database_not_opened", lambda store: broken_database(store.root / "kvStore")),
+    "a type of queues": ("queue_type", batch_type),
     "a gap": ("segment_missing", lambda store: store.segment(1).unlink()),
     "a blank": ("setting_not_taken", lambda store: store.conf.update(fileReservedTime="48 ")),
     "no DUP_INFO": ("log_cut", lambda store: store.conf.update(duplicationEnable="true")),
