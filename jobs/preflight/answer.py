@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     files_and_space.log_files,
     files_and_space.segments_misplaced,
     files_and_space.index_sizes,
+    files_and_space.index_deleted,
     files_and_space.not_files,
     files_and_space.not_the_brokers,
     log_cuts.settings_not_taken,

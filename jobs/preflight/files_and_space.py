@@ -10,6 +10,7 @@ from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat import message as m
+from storeformat.index import index_file
 from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import files, local_status
 from storeformat.storage.local_status import FileStatus
@@ -155,6 +156,34 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
             cure="set both as they were; or "
             + store.set_aside(store.place(INDEX))
             + ", rebuild --only index with them, and publish",
+            unsafe=False,
+        )
+
+
+def index_deleted(store: StoppedStore) -> Iterator[Reason]:
+    """Index files that a start after a crash deletes, and does not write again from their first entry on.
+
+    Mirrors IndexService#load, which keeps the files that end before the checkpoint's time of the index, and what
+    recovery dispatches (4.9.8 to 5.5.0).
+    """
+    if not store.after_crash or not store.conf.flag("messageIndexEnable", default=True):
+        return
+    headers = [
+        index_file.parse_header(files.read_range(file.path, 0, index_file.HEADER_SIZE))
+        for file in local_status.statuses_in(store.place(INDEX))
+        if is_index_file_name(file.name) and file.size >= index_file.HEADER_SIZE
+    ]
+    gone = [one for one in headers if one.end_timestamp > store.checkpoint.index_msg_timestamp and one.entries]
+    lost = [one for one in gone if not store.redispatch.covers(one.begin_phy_offset)]
+    if lost:
+        yield Reason(
+            "index_deleted",
+            f"this start after a crash deletes {len(gone)} index files, which the checkpoint does not vouch for, and "
+            f"writes only messages from offset {store.redispatch.begin} on into new ones: older ones are not found by "
+            f"key (at most {sum(one.entries for one in lost):,} keys)",
+            found=len(gone),
+            expected=0,
+            cure="rebuild --only index,checkpoint, then publish --after-crash",
             unsafe=False,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from jobs.contract import commands
@@ -15,7 +15,7 @@ from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, local_status, locations, rocksdb
 from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.checkpoint import PAGE_SIZE, parse_checkpoint
+from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
 from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
@@ -58,6 +58,7 @@ class StoppedStore(Store):
     timers: TimerFiles
     rocksdb: RocksDb
     redispatch: Redispatch
+    checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
     after_crash: bool = False
     now_ms: int = 0
 
@@ -126,6 +127,7 @@ def read_stopped_store(
         timers=read_timer_files(store.root),
         rocksdb=_rocksdb(store),
         redispatch=again,
+        checkpoint=page,
         after_crash=after_crash,
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
     )

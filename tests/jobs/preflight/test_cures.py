@@ -202,6 +202,7 @@ QUEUE_CUT = 399
 NOT_FOLLOWED = {
     "store_in_use", "free_space", "files_not_writable",  # nothing in the store
     "config_backup", "config_from_json", "committed_before_queue", "torn_tail", "queues_made_again",  # nothing to do
+    "index_deleted",  # publish --after-crash
     "log_begins_late",  # its segments are gone
     "queues_fewer_than_configured", "rocksdb_not_judged", "replica_shorter",  # notes that send to another job
     "store_type", "database_not_read",  # of RocksDB: tests/drill and tests/realstore

@@ -19,7 +19,9 @@ from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN
 pytestmark = pytest.mark.golden
 
 EXPECTED_NOTES = {"messages_deleted", "delay_offset_behind"}  # their files' times mean nothing, no broker delivered
-NOTES_OF_SCENARIO = {"stale": {"torn_tail", "units_beyond_log"}, "recreate": {"messages_not_served"}}
+NOTES_OF_SCENARIO = {
+    "stale": {"torn_tail", "units_beyond_log"}, "recreate": {"messages_not_served"}, "lag": {"index_deleted"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
@@ -35,6 +37,17 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
     assert answer.safe, answer.lines()
     notes = {reason.rule for reason in answer.reasons}
     assert notes - EXPECTED_NOTES <= NOTES_OF_SCENARIO.get(store.scenario, set())
+
+
+@pytest.mark.parametrize("store", golden.stores(lambda one: one.name.startswith("lag-killed")), ids=str)
+def test_the_index_that_a_start_deletes(store: GoldenStore) -> None:
+    """The same store after its broker was started again shows from where on the index was written anew."""
+    (recovered,) = golden.stores(store.name.replace("killed", "recovered"))
+    settings = {name: str(value).lower() for name, value in store.settings.items()}
+    answer = safe_to_start(str(golden.unpack(store)), BrokerConf(settings), store.version)
+    found = [reason.what for reason in answer.reasons if reason.rule == "index_deleted"]
+    begin = recovered.index_begins_at
+    assert [f"messages from offset {begin} on" in what for what in found] == ([] if begin is None else [True])
 
 
 @pytest.mark.parametrize("store", golden.stores(), ids=str)

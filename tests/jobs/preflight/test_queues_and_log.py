@@ -81,7 +81,7 @@ def test_a_lag_after_a_crash_that_the_checkpoint_hides(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", dispatched=4)
     (store.root / "abort").touch()
     time = store.log.clock + 5000
-    (store.root / "checkpoint").write_bytes(StoreCheckpoint(time, time).to_bytes())
+    (store.root / "checkpoint").write_bytes(StoreCheckpoint(time, time, time).to_bytes())
     store.commit({})
     begin = store.log.records[4].offset
     lost = [record for record in store.log.records if begin <= record.offset < 4096]
