@@ -166,7 +166,7 @@ def index_deleted(store: StoppedStore) -> Iterator[Reason]:
     Mirrors IndexService#load, which keeps the files that end before the checkpoint's time of the index, and what
     recovery dispatches (4.9.8 to 5.5.0).
     """
-    if not store.after_crash or not store.conf.flag("messageIndexEnable", default=True):
+    if not store.after_crash or store.log.of_group or not store.conf.flag("messageIndexEnable", default=True):
         return
     headers = [
         index_file.parse_header(files.read_range(file.path, 0, index_file.HEADER_SIZE))

@@ -130,11 +130,23 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
 
 
 def log_of_group(store: StoppedStore) -> Iterator[Reason]:
-    """Yields settings that name a group's log where the store has none of it: the broker begins an empty one.
+    """Yields settings that name a group's log where the store has none of it: the broker begins an empty one; and those
+    that name one as a plain log, over which the broker writes from offset 0 on.
 
     Mirrors the constructor of DLedgerCommitLog (4.9.8 to 5.5.0), which goes on after the segments of ``commitlog/``.
     """
-    if not store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
+    if not store.conf.flag("enableDLegerCommitLog", default=False):
+        if store.log.of_group and store.conf.from_file:
+            yield Reason(
+                "store_path",
+                f"{store.log.directories[0]} holds the log of a DLedger group, and enableDLegerCommitLog is not true: "
+                "the broker deletes the queues, and writes over the log from offset 0 on",
+                found="entries of DLedger",
+                expected="enableDLegerCommitLog=true",
+                cure="set enableDLegerCommitLog=true in broker.conf",
+            )
+        return
+    if any(other_store(store)):
         return
     if not (store.log.of_group and store.log.files):
         yield Reason(

@@ -113,6 +113,15 @@ def test_a_plain_store_is_no_groups(store: StoreToStart) -> None:
     assert (reason.rule, reason.unsafe) == (RULE, True), "an empty directory is no log"
 
 
+def test_a_groups_log_that_is_named_as_a_plain_one(store: StoreToStart) -> None:
+    data = store.root / "dledger-n0" / "data"
+    data.parent.mkdir()
+    (store.root / "commitlog").rename(data)
+    store.conf["storePathCommitLog"] = str(data)
+    reason = store.only_reason(RULE)
+    assert (reason.unsafe, "writes over the log from offset 0 on" in reason.what) == (True, True)
+
+
 def test_a_blank_after_a_comma(store: StoreToStart, tmp_path: Path) -> None:
     """The broker takes it for the beginning of a relative path; the cure changes the answer."""
     other = tmp_path / "other"
