@@ -17,7 +17,7 @@ from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight.answer import start_facts
 from jobs.publish import backups
-from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
+from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest, with_parents
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, local_status, locations, outputs, store_owner
 from storeformat.store import swap
@@ -259,10 +259,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
 
 def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
     """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
-
-    def fills(path: str) -> bool:
-        return any(name == path or name.startswith(f"{path}/") for name in manifest.files)
-
+    filled = {path for name in manifest.files for path in with_parents(name)}
     paths = []
     for path in manifest.roots():
         parts = path.split("/")
@@ -272,7 +269,7 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
         SwapPath(
             path,
             durable.present(locations.join(root, path)),
-            durable.present(locations.join(source, path)) or fills(path),
+            durable.present(locations.join(source, path)) or path in filled,
         )
         for path in dict.fromkeys(paths)
     ]

@@ -16,11 +16,12 @@ from urllib.parse import unquote
 
 MASK = "***"
 _USER_AND_PASSWORD = re.compile(
-    r"([a-z][a-z0-9+.-]*://?)[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))(?:[^\s@]*@)(?:[^\s/?#@]*@)*", re.I
+    r"(?<![a-z0-9+.-])([a-z0-9+.-]+://?)[^\s/?#@:]{0,1024}:(?!\d*(?:[/?#\s]|$))(?:[^\s@]{0,1024}@)(?:[^\s/?#@]{0,1024}@)*",
+    re.I,
 )
 """What precedes the host; without a password (``abfs://container@account``) or with a port alone it is not secret."""
-_SETTINGS = re.compile(r"([a-z][a-z0-9+.-]*://?[^\s?]*\?)(\S+)", re.I)
-_SETTING = re.compile(r"([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]*(?:&|$))")
+_SETTINGS = re.compile(r"(?<![a-z0-9+.-])([a-z0-9+.-]+://?[^\s?]{0,4096}\?)(\S+)", re.I)
+_SETTING = re.compile(r"(?<![^&])([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]{0,16}(?:&|$))")
 _SHOWN_SETTINGS = frozenset({
     "allow_bucket_creation", "allow_bucket_deletion", "background_writes", "buffer_size", "connect_timeout",
     "default_block_size", "enable_tls", "endpoint_override", "force_virtual_addressing", "region", "replication",

@@ -48,7 +48,7 @@ NOW = 1_800_000_000
 """For the timers of a rebuild, whose wheel depends on the time, in seconds."""
 AGED = {"tiered_store_unread": 120}
 """Hours since the segments of a store were written; those of all others are new."""
-RUNS_AFTER_AN_ACCIDENT = 3
+RUNS_AFTER_AN_ACCIDENT = 2
 """Drawn for each store and accident from the jobs that its kind concerns: all of them take an hour."""
 
 MOST_MEMORY = 8 << 30

@@ -122,8 +122,13 @@ def known_groups(topics: Iterable[str], subscriptions: Iterable[str], *copies: O
     return sorted(name for name in names - GROUPS_OF_EVERY_BROKER if not name.startswith(SYSTEM_GROUPS))
 
 
+_LONGEST_TOPIC = (1 << 15) - 1
+
+
 def _group_of(retried: str, topics: Collection[str]) -> str:
     """Returns the group of a retry topic, without the topic that those of POP have at their end (KeyBuilder)."""
+    if len(retried) > _LONGEST_TOPIC:
+        return retried
     ends = (at for at, letter in enumerate(retried) if letter in "_+" and retried[at + 1 :] in topics)
     return retried[: next(ends, len(retried))]
 
