@@ -206,8 +206,8 @@ def queues_fewer_than_configured(store: StoppedStore) -> Iterator[Reason]:
     lacking = []
     for topic, queues in sorted(topics.items()):
         there = {queue_id for name, queue_id in store.queues if name == topic}
-        missing = sorted(set(range(queues.write)) - there)
-        if there and missing and not _is_the_brokers(topic) and queues.write <= 1024:
+        if there and not _is_the_brokers(topic) and queues.write <= 1024:
+            missing = sorted(set(range(queues.write)) - there)
             lacking += [f"{topic}:{queue_id}" for queue_id in missing]
     if lacking:
         yield Reason(
