@@ -17,7 +17,7 @@ from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight.answer import start_facts
 from jobs.publish import backups
-from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest, with_parents
+from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, local_status, locations, outputs, store_owner
 from storeformat.store import swap
@@ -259,7 +259,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
 
 def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
     """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
-    filled = {path for name in manifest.files for path in with_parents(name)}
+    filled = {path for name in manifest.files for path in locations.with_parents(name)}
     paths = []
     for path in manifest.roots():
         parts = path.split("/")

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, NoReturn
 
 from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS
@@ -191,14 +190,9 @@ def read_manifest(directory: str) -> Manifest:
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")
     roots = set(manifest.roots())
     for name in manifest.files:
-        if not (_is_inside(name) and not roots.isdisjoint(with_parents(name))):
+        if not (_is_inside(name) and not roots.isdisjoint(locations.with_parents(name))):
             raise Refused("the manifest names a file that does not belong to its artefacts", path=path, found=name)
     return manifest
-
-
-def with_parents(path: str) -> Iterator[str]:
-    """A path and the directories above it: ``a``, ``a/b``, ``a/b/c``."""
-    return accumulate(path.split("/", 8), "{}/{}".format)
 
 
 def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from itertools import accumulate
 from urllib.parse import unquote
 
 MASK = "***"
@@ -79,6 +80,11 @@ def parent_of(path: str) -> str:
     """Returns the path without its last component."""
     plain, settings = split_settings(path)
     return posixpath.dirname(plain.rstrip("/")) + settings
+
+
+def with_parents(path: str) -> list[str]:
+    """The directories above a path that is relative, topmost first, and the path: ``a``, ``a/b``, ``a/b/c``."""
+    return list(accumulate(path.split("/", 8), "{}/{}".format))
 
 
 def is_inside(path: str, directory: str) -> bool:

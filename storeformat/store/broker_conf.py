@@ -70,7 +70,7 @@ class BrokerConf:
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))
 
     def not_taken(self) -> Iterator[tuple[str, str]]:
-        """Yields numbers that shape files or say what is kept, and are none to Java."""
+        """Yields numbers that Java cannot parse, of settings that shape files or say what is kept."""
         yield from ((name, text) for name, text in self.given.items() if name in _NUMBERS and parse_int(text) is None)
 
     def index_sizes(self) -> StoreLayout:

@@ -149,7 +149,7 @@ class SwapJournal:
             and "\0" not in self.source
             and self.kind in (PUBLISH, RESTORE)
             and set(self.papers) <= set(PAPERS)
-            and all(is_swapped(path) and paths.isdisjoint(_above(path)) for path in paths)
+            and all(is_swapped(path) and paths.isdisjoint(locations.with_parents(path)[:-1]) for path in paths)
             and len(paths) == len(self.places)
             and 0 <= self.sequence <= LAST_SEQUENCE
             and 0 <= self.log.begin <= self.log.end < 1 << 63
@@ -163,11 +163,6 @@ class SwapJournal:
 def _has_its_types(row: Any) -> bool:
     """Return whether the fields of a row hold what they are annotated with; JSON may hold anything."""
     return all(type(getattr(row, one.name)).__name__ == str(one.type).partition("[")[0] for one in fields(row))
-
-
-def _above(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 @dataclass(frozen=True)

@@ -374,7 +374,7 @@ def index_file_lost(store: Store) -> tuple[str, ...] | None:
 
 
 def _flip_of_index(begin: float, end: float) -> Accident:
-    """One bit of a used place, between two shares of what follows the header, or of the header."""
+    """One bit of a byte that is not zero, between two fractions of the file, or in its header."""
 
     def change(store: Store) -> tuple[str, ...] | None:
         files = [path for path in store.files("index/*") if path.stat().st_size > 40]
