@@ -40,9 +40,10 @@ def export(path: str, tables: Iterable[pa.Table]) -> int:
 def _write_lines(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
     count = 0
     for table in tables:
-        lines = [json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n" for row in table.to_pylist()]
-        writer.write("".join(lines).encode("utf-8", "backslashreplace"))
-        count += len(lines)
+        for row in table.to_pylist():
+            line = json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
+            writer.write(line.encode("utf-8", "backslashreplace"))
+        count += table.num_rows
     return count
 
 

@@ -13,7 +13,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
-from jobs.query.offline_store import row_rules, rows_of, utc_text
+from jobs.query.offline_store import plain_row, row_rules, utc_text
 from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from storeformat.log.block_window import BlockWindow
@@ -25,6 +25,7 @@ from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
 from udfs.log.scan import SplitScan
 from udfs.table.proven_ranges import proven_blocks, proven_ranges
+from udfs.table.rows import record_batch
 
 DEFAULT_LIMIT = 20
 
@@ -137,6 +138,6 @@ def proven_records(store: OpenedStore, options: InspectOptions, reading: LogRead
 
 def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
     begin = options.from_offset or 0
-    for row in rows_of(block, row_rules(store, bodies=options.bodies)):
+    for row in record_batch(block, row_rules(store, bodies=options.bodies)).to_pylist():
         if row["commit_log_offset"] >= begin and selects(options.topics, row["topic"], row["queue_id"]):
-            yield row
+            yield plain_row(row)

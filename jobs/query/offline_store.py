@@ -29,7 +29,7 @@ from storeformat.queues.queue_search import (
     queue_end,
 )
 from storeformat.record import bodies as record_bodies
-from storeformat.record.decode import RecordBlock, store_timestamp_at
+from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
 from storeformat.store.queue_ends import RECOVERED_FILES
@@ -48,11 +48,6 @@ def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
     """Returns how records of a store are shown: every column that is not constant, bodies if asked for."""
     columns = (*SHOWN_COLUMNS, schemas.BODY) if bodies else SHOWN_COLUMNS
     return RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=columns)
-
-
-def rows_of(block: RecordBlock, rules: RowRules) -> list[dict[str, Any]]:
-    """Returns the records of a block, foreign ones aside, as dictionaries that JSON can hold."""
-    return [plain_row(row) for row in record_batch(block, rules).to_pylist()]
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -111,8 +106,8 @@ class OfflineStore:
         with files.RangeReader(segment.path) as reader:
             window = BlockWindow(reader, segment)
             for block in chain_from(window, begin, self.store.decode_rules(), stop=begin + 1, block_size=1 << 16):
-                rows = rows_of(block, row_rules(self.store, bodies=bodies))
-                return rows[0] if rows else None
+                rows = record_batch(block, row_rules(self.store, bodies=bodies)).to_pylist()
+                return plain_row(rows[0]) if rows else None
         return None
 
     def store_time(self, offset: int, size: int) -> int:

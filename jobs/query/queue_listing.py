@@ -35,6 +35,8 @@ AT_ONCE = 64 << 20
 """Bytes of uncompressed bodies that are in memory together."""
 _NEAR = 4 << 10
 """Bytes between two records that are rather read than skipped."""
+_AFTER_A_FAULT = 16
+"""Records decoded at once after a damaged one: where all are, the rest is not checked again for each."""
 _OF_WAITING = (
     "commit_log_offset", "topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp", "uniq_key",
 )  # fmt: skip
@@ -189,11 +191,12 @@ class Listing:
         left = np.flatnonzero(positions >= 0)
         stored = buffer[positions[left, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
         left = left[stored == sizes[left]]
-        rules, found = self.offline.store.decode_rules(), left[:0]
+        rules, found, count = self.offline.store.decode_rules(), left[:0], len(left)
         while len(left):
-            block, fault = decode(buffer, 0, positions[left], rules)
+            block, fault = decode(buffer, 0, positions[left[:count]], rules)
             found = np.append(found, left[: len(block)])
-            left = left[len(block) + 1 :] if fault is not None else left[:0]
+            left = left[len(block) + (fault is not None) :]
+            count = 2 * count if fault is None else max(len(block), _AFTER_A_FAULT)
         block, _ = decode(buffer, 0, positions[found], replace(rules, check_crc=False))
         here = block.heads.physical_offset == offsets[found]
         heads = block.heads._replace(defect=np.zeros_like(block.heads.defect))

@@ -22,15 +22,16 @@ COMPRESSION_TYPE = 0x700
 _CODECS = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 
 
-def uncompressed(body: bytes, sys_flag: int, most: int = m.MAX_RECORD_SIZE) -> bytes | None:
+def uncompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes | None:
     """Returns a body as the producer had it; None where the bytes are not what the flags say, or where they would grow
-    beyond ``most``: a few bytes can ask for all memory there is.
+    beyond ``most`` (4 MiB, what brokers take by default, or 16 times their size): a few bytes can ask for all memory.
 
     >>> uncompressed(zlib.compress(b"order 4711"), 0x1)
     b'order 4711'
     """
     if not sys_flag & m.COMPRESSED:
         return body
+    most = max(4 << 20, 16 * len(body)) if most is None else most
     codec = _CODECS.get(sys_flag & COMPRESSION_TYPE)
     try:
         if codec == "zlib":

@@ -78,6 +78,15 @@ def test_records_from_an_offset(store: GoldenStore) -> None:
     )
 
 
+def test_only_the_records_asked_for_are_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may grow to megabytes, and a block has thousands."""
+    plain: list[dict[str, Any]] = []
+    monkeypatch.setattr(inspection, "plain_row", lambda row: plain.append(row) or row)
+    options = options_of(STORES[0], bodies=True)
+    next(inspection.records_from(open_store(options), options))
+    assert len(plain) == 1
+
+
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``inspect`` read the whole log in this process."""

@@ -51,3 +51,8 @@ def test_a_body_cannot_ask_for_all_memory(stored: bytes, flag: int) -> None:
     assert uncompressed(stored, flag, most=len(PLAIN) - 1) is None
     assert uncompressed(stored, flag, most=0) is None
     assert uncompressed(stored, flag, most=len(PLAIN)) == PLAIN
+
+
+def test_what_is_shown_grows_with_what_is_stored() -> None:
+    assert uncompressed(zlib.compress(bytes(4 << 20)), 0x1) == bytes(4 << 20)
+    assert uncompressed(zlib.compress(bytes((4 << 20) + 1)), 0x1) is None
