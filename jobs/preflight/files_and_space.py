@@ -1,37 +1,41 @@
-"""Rules on files as such: those that end a start, those that the broker's user cannot open, and space for the next."""
+"""Rules on files as such: those that end a start, those that the broker's user cannot open, space, and retention."""
 
 from __future__ import annotations
 
 import stat
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from jobs.contract.commands import command
 from jobs.preflight.reason import Reason, first_of
-from jobs.preflight.retention import warning_percent
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat import message as m
 from storeformat.index import index_file
 from storeformat.index.index_file import is_index_file_name
-from storeformat.storage import files, local_status
+from storeformat.javacompat import parse_int
+from storeformat.log.segments import Segment
+from storeformat.storage import files, local_status, locations
 from storeformat.storage.local_status import FileStatus
-from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, QUEUE_KINDS, is_file_name
+from storeformat.store import queue_ends
+from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.broker_rules import BrokerRules
+from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, LOCK, QUEUE_KINDS, is_file_name
 
 HEAD = 36
 """Bytes of a record up to its own physical offset."""
+HOUR_MS = 3_600_000
 
 
 def store_in_use(store: StoppedStore) -> Iterator[Reason]:
-    """Yields a store whose lock is held.
-
-    Mirrors DefaultMessageStore#start, "Lock failed, MQ already started" (4.2.0 to 5.5.0).
-    """
+    """A store whose lock is held (DefaultMessageStore#start, "Lock failed, MQ already started", 4.2.0 to 5.5.0)."""
     if store.is_live:
-        what = f"a process holds {store.place(LOCK)}: a broker runs on this store, a second one does not start"
-        yield Reason("store_in_use", what, "held", "free", "stop that broker first")
+        yield Reason.of("store_in_use", lock=store.place(LOCK))
 
 
 def log_files(store: StoppedStore) -> Iterator[Reason]:
-    """Yields every file of the log that ends a start: stray ones, wrong lengths, directories, gaps.
+    """Every file of the log that ends a start: stray ones, wrong lengths, directories, gaps.
 
     Mirrors MappedFileQueue#load (4.8.0) and #doLoad (4.9.2 to 5.5.0): another length ends the start, 4.9.2 apart; so
     does a name that is no number (MappedFile#init). From 5.1.0 on directories are passed over, from 5.1.3 on an empty
@@ -39,38 +43,26 @@ def log_files(store: StoppedStore) -> Iterator[Reason]:
     """
     log = store.log
     for file in log.stray:
-        yield _stray(store, file, "is not a segment: the broker does not start", "20 digits")
+        yield _stray(store, file, "is not a segment: the broker does not start")
     again = "fetch the file again: it was cut, or is being copied"
     setting = "mappedFileSizeCommitLog"
     yield from wrong_lengths("segment_size", setting, log.wrong_size, len(log.files), log.size, lambda _: again)
     if (empty := log.empty_last) is not None:
-        yield empty_last_file(store, "segment_size", empty, log.size)
+        yield empty_last_file(store, "segment_size", empty)
     for folder in log.folders:
         if is_file_name(folder.name):
-            yield _stray(store, folder, "is a directory in the place of a segment, whose messages are lost", "a file")
+            yield _stray(store, folder, "is a directory in the place of a segment, whose messages are lost")
         elif store.release_assumed or not store.rules.passes_over_directories:
-            yield _stray(store, folder, "is a directory in the log: a broker before 5.1.0 does not start", "segments")
+            yield _stray(store, folder, "is a directory in the log: a broker before 5.1.0 does not start")
     for one, other in log.twice:
-        what = f"{one.path} and {other.path} are one segment in two paths: the broker may look into the wrong one"
-        cure = store.set_aside(other.path) + ", if it is the one without the messages"
-        yield Reason("segment_twice", what, found=2, expected=1, cure=cure)
+        yield Reason.of("segment_twice", one=one.path, other=other.path, aside=store.set_aside(other.path))
     for before, after in log.gaps:
         if before.size == log.size and after.size in (log.size, 0):
-            yield Reason(
-                "segment_missing",
-                f"a segment is missing between {before.path} and {after.name}: its messages are not served, and the "
-                "broker finds wrong segments for offsets after it",
-                found=int(after.name),
-                expected=int(before.name) + log.size,
-                cure="put the segment back, or rebuild --on-damage salvage",
-            )
+            yield Reason.of("segment_missing", before=before.path, after=after.name)
 
 
 def segments_misplaced(store: StoppedStore) -> Iterator[Reason]:
-    """Segments whose first record has the offset of another place: files renamed, or copied over one another.
-
-    A broker finds records by the names of files, and serves other messages than those that were asked for.
-    """
+    """Segments whose first record has the offset of another place: a broker finds records by the names of files."""
     wrong = []
     for file in () if store.log.of_group else store.log.files:
         head = files.read_range(file.path, 0, HEAD) if file.size >= HEAD else b""
@@ -78,67 +70,41 @@ def segments_misplaced(store: StoppedStore) -> Iterator[Reason]:
         if head[4:8] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) and own != int(file.name):
             wrong.append((file, own))
     for file, own in wrong[:1]:
-        yield Reason(
-            "segment_misplaced",
-            f"{len(wrong)} segments begin with records of other offsets, such as {file.path} with that of {own}: the "
-            "broker serves wrong messages, or does not start",
-            found=own,
-            expected=int(file.name),
-            cure="put the right files back; or rebuild --on-damage salvage --repair-log, which keeps the others",
-        )
+        yield Reason.of("segment_misplaced", count=len(wrong), path=file.path, own=own)
 
 
-def _stray(store: StoppedStore, file: FileStatus, what: str, expected: str) -> Reason:
-    return Reason("stray_file", f"{file.path} {what}", file.name, expected, store.set_aside(file.path))
+def _stray(store: StoppedStore, file: FileStatus, what: str) -> Reason:
+    return Reason.of("stray_file", path=file.path, what=what, aside=store.set_aside(file.path))
 
 
 def wrong_lengths(
     rule: str, setting: str, wrong: Sequence[FileStatus], count: int, size: int, cure: Callable[[FileStatus], str]
 ) -> Iterator[Reason]:
-    """Yields files of a log or of queues that have not the ``size`` of a setting: one reason where all ``count`` have
-    one length, which is that of the setting then; else one a file, with its cure.
+    """Files of a log or of queues that have not the ``size`` of a setting: one reason where all ``count`` have one
+    length, which is that of the setting then; else one a file, with its cure.
     """
     if len(wrong) == count > 1 and len({file.size for file in wrong}) == 1:
-        yield Reason(
-            rule,
-            f"all {count} files have {wrong[0].size} bytes, such as {wrong[0].path}: the broker does not start",
-            found=wrong[0].size,
-            expected=size,
-            cure=f"set {setting}={wrong[0].size} in broker.conf",
-        )
+        first = wrong[0]
+        yield Reason.of(f"{rule}.all", count=count, size=first.size, path=first.path, right=f"{setting}={first.size}")
         return
     for file in wrong:
-        else_set = f"; or set {setting}={file.size} in broker.conf, if it always was so" if count == 1 else ""
-        yield Reason(
-            rule,
-            f"{file.path} has {file.size} bytes: the broker does not start",
-            found=file.size,
-            expected=size,
-            cure=cure(file) + else_set,
-        )
+        own = f"; or set {setting}={file.size} in broker.conf, if it always was so" if count == 1 else ""
+        yield Reason.of(f"{rule}.one", path=file.path, size=file.size, expected=size, cure=cure(file) + own)
 
 
-def empty_last_file(store: StoppedStore, rule: str, file: FileStatus, size: int) -> Reason:
-    """Returns what a start makes of a last file of the log or of a queue that has no bytes, and should have ``size``.
+def empty_last_file(store: StoppedStore, rule: str, file: FileStatus) -> Reason:
+    """Returns what a start makes of a last file of the log or of a queue that has no bytes.
 
     Mirrors MappedFileQueue#doLoad (5.1.3 to 5.5.0), which deletes it.
     """
     kept = store.release_assumed or not store.rules.deletes_empty_file
-    return Reason(
-        rule,
-        f"{file.path} has no bytes: the broker "
-        + ("does not start (5.1.3 and later delete it)" if kept else "deletes it"),
-        found=0,
-        expected=size,
-        cure=command("rm", "--", file.path),
-        unsafe=kept,
-    )
+    then = "does not start (5.1.3 and later delete it)" if kept else "deletes it"
+    return Reason.of(f"{rule}.empty", unsafe=kept, path=file.path, then=then, remove=command("rm", "--", file.path))
 
 
 def index_sizes(store: StoppedStore) -> Iterator[Reason]:
-    """Yields index files of another length than the settings make: each is mapped in that length, and read wrongly.
-
-    Mirrors IndexService#load and the constructor of IndexFile (4.9.8 to 5.5.1).
+    """Index files of another length than the settings make: each is mapped in that length, and read wrongly
+    (IndexService#load and the constructor of IndexFile, 4.9.8 to 5.5.1).
     """
     given = store.conf.from_file or {"maxHashSlotNum", "maxIndexNum"} & store.conf.given.keys()
     if not given or not store.conf.flag("messageIndexEnable", default=True):
@@ -147,24 +113,13 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
     own = [file for file in local_status.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
     wrong = [file for file in own if file.size not in (size, 0, -1)]
     if wrong:
-        yield Reason(
-            "index_size",
-            f"{len(wrong)} index files have another length than maxHashSlotNum and maxIndexNum make, such as "
-            f"{wrong[0].path}: the broker finds no message by key in them",
-            found=wrong[0].size,
-            expected=size,
-            cure="set both as they were; or "
-            + store.set_aside(store.place(INDEX))
-            + ", rebuild --only index with them, and publish",
-            unsafe=False,
-        )
+        aside = store.set_aside(store.place(INDEX))
+        yield Reason.of("index_size", count=len(wrong), path=wrong[0].path, aside=aside)
 
 
 def index_deleted(store: StoppedStore) -> Iterator[Reason]:
-    """Index files that a start after a crash deletes, and does not write again from their first entry on.
-
-    Mirrors IndexService#load, which keeps the files that end before the checkpoint's time of the index, and what
-    recovery dispatches (4.9.8 to 5.5.0).
+    """Index files that a start after a crash deletes, and does not write again from their first entry on
+    (IndexService#load keeps those that end before the checkpoint's time of the index, 4.9.8 to 5.5.0).
     """
     if not store.after_crash or store.log.of_group or not store.conf.flag("messageIndexEnable", default=True):
         return
@@ -174,58 +129,37 @@ def index_deleted(store: StoppedStore) -> Iterator[Reason]:
         if is_index_file_name(file.name) and file.size >= index_file.HEADER_SIZE
     ]
     gone = [one for one in headers if one.end_timestamp > store.checkpoint.index_msg_timestamp and one.entries]
-    lost = [one for one in gone if not store.redispatch.covers(one.begin_phy_offset)]
+    lost = sum(one.entries for one in gone if not store.redispatch.covers(one.begin_phy_offset))
     if lost:
-        yield Reason(
-            "index_deleted",
-            f"this start after a crash deletes {len(gone)} index files, which the checkpoint does not vouch for, and "
-            f"writes only messages from offset {store.redispatch.begin} on into new ones: older ones are not found by "
-            f"key (at most {sum(one.entries for one in lost):,} keys)",
-            found=len(gone),
-            expected=0,
-            cure="rebuild --only index,checkpoint, then publish --after-crash",
-            unsafe=False,
-        )
+        yield Reason.of("index_deleted", count=len(gone), begin=store.redispatch.begin, keys=lost)
 
 
 def not_files(store: StoppedStore) -> Iterator[Reason]:
-    """Yields directories, pipes and the like where a broker opens a file: StoreCheckpoint, IndexService#load and the
-    lock of DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
+    """Directories, pipes and the like where a broker opens a file: StoreCheckpoint, IndexService#load and the lock of
+    DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
     """
-    names = [
-        LOCK,
-        CHECKPOINT,
-        *((ABORT, "timerwheel", "config/timercheck") if store.rules.reads_batches_and_timers else ()),
-    ]
-    single = [local_status.status_of(store.place(name)) for name in names]
+    since_5_0 = (ABORT, "timerwheel", "config/timercheck") if store.rules.reads_batches_and_timers else ()
+    single = [local_status.status_of(store.place(name)) for name in (LOCK, CHECKPOINT, *since_5_0)]
     numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):
         if status is not None and status.size < 0 and not stat.S_ISLNK(status.mode):  # a file is made where it leads
-            what = "a directory" if status.is_directory else "no regular file"
-            yield _stray(store, status, f"is {what}, where the broker opens a file: it does not start", "a file")
+            kind = "a directory" if status.is_directory else "no regular file"
+            yield _stray(store, status, f"is {kind}, where the broker opens a file: it does not start")
 
 
 def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
-    """Yields files that the user who owns the log may not open for writing: a lock that root made is enough.
+    """Files that the user who owns the log may not open for writing: a lock that root made is enough.
 
-    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, MappedFile#init (4.9.8; from 5.0.0 on
-    DefaultMappedFile#init), StoreCheckpoint and ConfigManager#persist, which all open for reading and writing (4.9.8 to
-    5.5.0).
+    Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, DefaultMappedFile#init, StoreCheckpoint and
+    ConfigManager#persist, which all open for reading and writing (4.9.8 to 5.5.0).
     """
     owner = local_status.status_of(store.log.directories[0])
     if owner is None or owner.owner == 0:
         return
-    shut = [file for file in _opened_files(store) if not file.may_write(owner.owner, owner.group)]
+    shut = [file.path for file in _opened_files(store) if not file.may_write(owner.owner, owner.group)]
     if shut:
-        yield Reason(
-            "files_not_writable",
-            f"the user {owner.owner}, who owns the log, may not write {len(shut)} files or directories: "
-            + first_of([file.path for file in shut])
-            + "; the broker does not start, or fails at its first write",
-            found=[file.path for file in shut[:100]],
-            expected=f"owner {owner.owner}:{owner.group}",
-            cure=command("chown", "-R", f"{owner.owner}:{owner.group}", "--", store.root),
-        )
+        change = command("chown", "-R", f"{owner.owner}:{owner.group}", "--", store.root)
+        yield Reason.of("files_not_writable", owner=owner.owner, count=len(shut), first=first_of(shut), change=change)
 
 
 def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
@@ -241,33 +175,182 @@ def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
 
 
 def free_space(store: StoppedStore) -> Iterator[Reason]:
-    """Yields a disk without room for the next segment, or so full that the broker takes no message.
+    """A disk without room for the next segment, or so full that the broker takes no message.
 
-    Mirrors AllocateMappedFileService, MappedFile#init (4.9.8; from 5.0.0 on DefaultMappedFile#init; a sparse file:
-    writes into its map end the process where the disk is full) and
-    DefaultMessageStore.CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
+    Mirrors AllocateMappedFileService, DefaultMappedFile#init (a sparse file: writes into its map end the process where
+    the disk is full) and DefaultMessageStore.CleanCommitLogService#isSpaceToDelete (4.9.8 to 5.5.0).
     """
     if not store.log.segments:
         return
     directory = store.log.directories[0]
     for place in dict.fromkeys((directory, store.root)):
         if not local_status.space_of(place).takes_files:
-            what = f"the file system of {place} is mounted read-only"
-            cure = "mount it for writing"
-            yield Reason("free_space", what, place, "a file system to write to", cure)
+            yield Reason.of("free_space.read_only", place=place)
             return
     space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)
     if space.available < store.log.size:
-        yield Reason(
-            "free_space",
-            f"{directory} has {space.available:,} bytes free and the next segment needs {store.log.size:,}: the "
-            "broker ends, or loses messages, when it writes there",
-            found=space.available,
-            expected=store.log.size,
-            cure="free some space, or add a path to storePathCommitLog",
-        )
+        yield Reason.of("free_space.segment", directory=directory, free=space.available, needed=store.log.size)
     elif space.used_percent > stops:
-        what = (
-            f"the disk of {directory} is {space.used_percent} % full: the broker takes no new message above {stops} %"
-        )
-        yield Reason("free_space", what, space.used_percent, f"at most {stops}", "free some space", unsafe=False)
+        yield Reason.of("free_space.percent", directory=directory, used=space.used_percent, stops=stops)
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """Segments that the next cleaning deletes: the log begins at ``begin`` then."""
+
+    count: int
+    begin: int
+    forced: bool
+    hours: int
+    """Until it is time: 0 at once."""
+
+    @property
+    def when(self) -> str:
+        return "at once" if self.hours == 0 else f"within {self.hours} h"
+
+    @property
+    def why(self) -> str:
+        return "the disk is too full" if self.forced else "they are older than fileReservedTime"
+
+
+def doomed(
+    segments: Sequence[FileStatus], paths: Sequence[str], settings: BrokerConf, rules: BrokerRules, now_ms: int
+) -> Doomed | None:
+    """Returns what the next cleaning deletes of these segments, None for nothing; ``paths`` are the directories of the
+    log, and that of the queues.
+
+    Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
+    MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
+    ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller
+    than ``diskMaxUsedSpaceRatio`` (10 to 95 %). With ``cleanFileForciblyEnable`` whatever its age where a disk is
+    fuller than
+
+    ==============  ===================================================================================
+    4.9.8           85 %, once it is time to delete
+    5.0.0 to 5.5.0  ``diskSpaceCleanForciblyRatio``, between 30 and 85 %, or ``diskSpaceWarningLevelRatio``,
+                    between 35 and 90 %; then it is always time
+    ==============  ===================================================================================
+    """
+    if len(segments) < 2:
+        return None
+    used = _used_percent(paths)
+    reserved = settings.reserved_ms
+    forcibly = min(max(settings.number("diskSpaceCleanForciblyRatio", 85), 30), 85) if rules.deletes_at_once else 85
+    too_full = used > forcibly or used > warning_percent(settings, rules)
+    forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
+    hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
+    at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), 10), 95)
+    at_once = at_once or (too_full and rules.deletes_at_once)
+    due_ms = now_ms + (0 if at_once else hours * HOUR_MS)
+    count = 0
+    for file in segments[:-1]:
+        if not forced and file.modified_ms + reserved > due_ms:
+            break
+        count += 1
+    if not count:
+        return None
+    return Doomed(count, int(segments[count].name), forced, 0 if at_once else hours)
+
+
+def warning_percent(settings: BrokerConf, rules: BrokerRules) -> int:
+    """Returns the percent in use from which on a broker takes no message, and from 5.0.0 on deletes at once."""
+    return min(max(settings.number("diskSpaceWarningLevelRatio", 90), 35), 90) if rules.deletes_at_once else 90
+
+
+def _used_percent(paths: Sequence[str]) -> int:
+    """Returns how full the emptiest disk of the log is, or that of the queues if it is fuller."""
+    *log, queues = [
+        local_status.space_of(path).used_percent if local_status.status_of(path) is not None else 0 for path in paths
+    ]
+    return max(min(log, default=0), queues)
+
+
+def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf, rules: BrokerRules) -> list[str]:
+    """Returns a note where a broker that is started on a log now deletes a part of it; nothing for remote logs."""
+    found = [local_status.status_of(segment.path) for segment in segments if locations.is_local(segment.path)]
+    there = [status for status in found if status is not None]
+    directories = dict.fromkeys(locations.parent_of(status.path) for status in there)
+    paths = (*directories, locations.join(root, CONSUME_QUEUE))
+    part = doomed(there, paths, settings, rules, int(time.time() * 1000))
+    if part is None:
+        return []
+    why = part.why if part.forced else f"{part.why} ({settings.reserved_hours} h)"
+    when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
+    hint = "" if settings.from_file else "; give --broker-conf to use the broker's own settings"
+    what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
+    cure = "raise fileReservedTime, or touch the segments, before the start"
+    return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{hint}"]
+
+
+def _hours_until(delete_when: str, now_ms: int) -> int:
+    """Returns the hours until one of ``deleteWhen`` begins, 0 within it (UtilAll#isItTimeToDo, the machine's zone)."""
+    now = time.localtime(now_ms / 1000).tm_hour
+    hours = [parse_int(text.strip()) for text in delete_when.split(";")]
+    return min(((hour - now) % 24 for hour in hours if hour is not None and 0 <= hour < 24), default=24)
+
+
+def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
+    """What is deleted soon after the start: how much of the log, when, and which groups have not read it; a group
+    counts for topics in which it has committed an offset.
+    """
+    paths = (*store.log.directories, store.place(CONSUME_QUEUE))
+    part = doomed(store.log.files, paths, store.conf, store.rules, store.now_ms)
+    if part is None:
+        return
+    unread, unread_text = _unread(store, part.begin), ""
+    for (group, topic), most in unread.most_common(1):
+        unread_text = f"; {sum(unread.values()):,} messages of them some group has not read, most of all {group} in "
+        unread_text += f"{topic} ({most:,})"
+    yield Reason.of(
+        "messages_deleted.forced" if part.forced else "messages_deleted.age",
+        unsafe=bool(unread),
+        count=part.count,
+        all=len(store.log.files),
+        begin=part.begin,
+        when=part.when,
+        unread=unread_text,
+        touch=command("touch", "--", store.log.directories[0]),
+    )
+
+
+def _unread(store: StoppedStore, begin: int) -> Counter[tuple[str, str]]:
+    """Returns the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
+    no offset, but has one in another queue of the topic, it has read none.
+    """
+    committed = {key: offsets for key, offsets in (store.offsets_file.value or {}).items() if offsets}
+    deleted: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic, _ in committed}
+    for topic, queue_id in {*store.queues, *store.tail.keys}:
+        if topic in deleted:
+            deleted[topic][queue_id] = _deleted(store, (topic, queue_id), begin)
+    unread: Counter[tuple[str, str]] = Counter()
+    for (topic, group), offsets in committed.items():
+        for queue_id, (first, kept) in deleted[topic].items():
+            unread[group, topic] += max(kept - max(offsets.get(queue_id, 0), first), 0)
+    return +unread
+
+
+def log_begins_late(store: StoppedStore) -> Iterator[Reason]:
+    """Queues with messages from before a log whose first one is too young for them to have been deleted for their age:
+    a disk that is too full does that (``doomed``), and so does a hand.
+    """
+    begin = store.log.begin
+    if not begin or not store.begins_young:
+        return
+    before = [queue_ends.offset_at(queue, begin) - queue.begin for queue in store.queues.values() if not queue.batch]
+    if count := sum(before):
+        yield Reason.of("log_begins_late", begin=begin, count=count, hours=store.conf.reserved_hours)
+
+
+def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:
+    """Returns the first queue offset of a queue, and that of its first message from a log offset on; messages that are
+    in no queue yet, but will be dispatched again, count.
+    """
+    queue, tail = store.queues.get(key), store.tail
+    first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
+    if key in tail.rows_of:
+        rows = tail.rows_of[key]
+        covered = (tail.offsets[rows] < begin) & store.redispatch.covers(tail.offsets[rows])
+        again = tail.queue_offsets[rows[covered]].tolist()
+        if again:
+            first, kept = (first if queue is not None else again[0]), max(kept, again[-1] + 1)
+    return first, kept

@@ -6,15 +6,76 @@ systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
 from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.preflight.answer import judge
-from jobs.preflight.replicas import read_replica
+from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log, settings_and_paths
+from jobs.preflight.reason import Answer, Reason, answer_of
+from jobs.preflight.replicas import Replica, read_replica, replicas_compared
 from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
 from storeformat import kernels
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.errors import StoreFormatError
+from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 from storeformat.store.setting_names import NOT_JUDGED
+
+Rule = Callable[[StoppedStore], Iterator[Reason]]
+RULES: tuple[Rule, ...] = (
+    settings_and_paths.paths_not_taken,
+    settings_and_paths.other_store,
+    settings_and_paths.log_elsewhere,
+    settings_and_paths.log_of_group,
+    files_and_space.store_in_use,
+    files_and_space.log_files,
+    files_and_space.segments_misplaced,
+    files_and_space.index_sizes,
+    files_and_space.index_deleted,
+    files_and_space.not_files,
+    files_and_space.not_the_brokers,
+    settings_and_paths.settings_not_taken,
+    settings_and_paths.records_not_taken,
+    configuration.store_type,
+    configuration.config_files,
+    configuration.queue_types,
+    configuration.databases_not_opened,
+    configuration.config_databases_lost,
+    configuration.config_json_torn,
+    queues_and_log.log_missing,
+    queues_and_log.log_damaged,
+    queues_and_log.queue_files,
+    queues_and_log.messages_not_served,
+    queues_and_log.queues_made_again,
+    queues_and_log.wrong_units,
+    queues_and_log.database_not_read,
+    queues_and_log.not_dispatched,
+    offsets_and_timers.committed_outside_queue,
+    offsets_and_timers.delay_offsets_beyond_queue,
+    offsets_and_timers.delay_offsets_behind,
+    offsets_and_timers.delay_levels_absent,
+    files_and_space.log_begins_late,
+    files_and_space.messages_deleted,
+    offsets_and_timers.timer_state,
+    offsets_and_timers.epoch_file,
+    files_and_space.free_space,
+    configuration.queues_not_read,
+    configuration.topics_not_configured,
+    configuration.queues_fewer_than_configured,
+    queues_and_log.units_beyond_log,
+    queues_and_log.torn_tail,
+)
+"""In the order in which a start would meet them."""
+_IN_DOUBT = frozenset({
+    "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
+    "segment_twice", "segment_misplaced", "stray_file", "queue_files", "messages_not_served", "wrong_units",
+    "store_type", "database_not_read", "units_beyond_log",
+})  # fmt: skip
+_OF_OFFSETS = frozenset(
+    {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}
+)
+"""Rules whose cure is to change offsets, which may be right: it is their queues that are in doubt."""
 
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
@@ -75,3 +136,33 @@ def not_looked_at(store: StoppedStore) -> list[str]:
         *(["~/store, which a broker takes without storePathRootDir"] if conf.from_file and not root else []),
         *([f"settings: {', '.join(sorted(settings))}"] if (settings := NOT_JUDGED & conf.given.keys()) else []),
     ]
+
+
+def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
+    """Returns the answer for what was gathered."""
+    reasons = [reason for rule in RULES for reason in rule(store)]
+    reasons += offsets_and_timers.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
+    if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):
+        reasons = [reason for reason in reasons if reason.rule != "units_beyond_log"]  # the log is elsewhere
+    doubtful = [reason for reason in reasons if reason.rule in _IN_DOUBT]
+    if any(reason.unsafe for reason in doubtful):
+        reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]
+    elif doubtful:
+        first = f"first see to {doubtful[0].rule}: the offset may be right"
+        reasons = [replace(reason, cure=first) if reason.rule in _OF_OFFSETS else reason for reason in reasons]
+    return answer_of([*reasons, *(reason for replica in replicas for reason in replicas_compared(store, replica))])
+
+
+def start_facts(
+    root: str, broker_conf: str | None = None, settings: Sequence[tuple[str, str]] = (), version: str | None = None
+) -> dict[str, Any]:
+    """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
+    try:
+        return safe_to_start(root, read_broker_conf(broker_conf, tuple(settings)), version).facts()
+    except StoreFormatError as error:
+        return {"answer": f"not known: {error}", "reasons": []}
+
+
+def safe_to_start(root: str, settings: BrokerConf, version: str | None = None) -> Answer:
+    """Returns whether a broker with these settings may be started on a store."""
+    return judge(read_stopped_store(root, settings, version))

@@ -1,4 +1,15 @@
-"""Rules on queues against the log: what is not served, what a recovery cuts, and how the log ends."""
+"""Rules on queues, in files and in RocksDB, against the log: what is not served, what a recovery cuts.
+
+===============  ============================================================================================
+release          where a start begins to dispatch into queues in RocksDB
+===============  ============================================================================================
+5.2.0 to 5.3.3   with the segment in which the database ends
+5.4.0 and later  the same, but with the tenth-last segment at the earliest (``commitLogRecoverMaxNum``)
+===============  ============================================================================================
+
+After a clean stop the record that begins exactly where the database ends is passed over (CommitLog#recoverNormally asks
+for offsets beyond it); a broker flushes before it stops, so that there is none.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +23,8 @@ from jobs.contract.reporter import duration_text
 from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
+from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
 from jobs.preflight.stopped_store import StoppedStore
-from jobs.preflight.store_paths import log_elsewhere, log_of_group
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.log_tail import LogTail
@@ -22,97 +33,70 @@ from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import StoreLayout
 from storeformat.store.queue_ends import QueueEnd
-
-_VERIFY = "rebuild and publish before the start; verify names every message"
-
-
-def log_missing(store: StoppedStore) -> Iterator[Reason]:
-    """Yields a log without segments beside queues that have messages: the broker deletes those.
-
-    Mirrors CommitLog#recoverNormally and #recoverAbnormally, "The commitlog files are deleted" (4.9.8 to 5.5.0).
-    """
-    if store.log.files or any(reason.unsafe for rule in (log_elsewhere, log_of_group) for reason in rule(store)):
-        return  # settings that lead away from segments are the reason why none are seen
-    count, unsafe = sum(queue.end_offset >= 0 for queue in store.queues.values()), True
-    if count:
-        what = f"{count} queues have messages: the broker deletes the queues and begins at 0"
-        cure = "put the segments back, or storePathCommitLog right"
-    elif topics := configured_topics(store):
-        what = f"{len(topics)} topics are configured ({first_of(topics)}): the broker begins without a message; "
-        what += "a slave that never met its master looks like that"
-        cure = "nothing, if no message was ever stored; else start another copy, or put the segments back"
-        unsafe = any(number > 0 for own in (store.offsets_file.value or {}).values() for number in own.values())
-    else:
-        return
-    expected = "segments in " + ", ".join(store.log.directories)
-    yield Reason("log_missing", f"the log has no segment, and {what}", 0, expected, cure, unsafe)
-
-
-def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
-    """Yields messages at the end of the log that are in no queue, and which the release's recovery does not put there.
-
-    Mirrors CommitLog#recoverNormally and #recoverAbnormally, DefaultMessageStore#start (4.9.8 to 5.5.0); see
-    ``recovery`` for what each release makes good. From then on the queues reach the log's end, and no later start
-    looks back.
-    """
-    tail = store.tail
-    if store.queues_in_rocksdb or not len(tail.offsets):
-        return
-    beyond, again = _beyond_queues(store), store.redispatch
-    if store.log.of_group and (count := int(beyond.sum())):
-        yield Reason(
-            "messages_not_served",
-            f"{count:,} messages at the end of this member's log are in no queue; those that its group has not agreed "
-            "on are replaced or dispatched when it meets the others, which is not judged here",
-            found=count,
-            cure="verify compares the queues with what the group has committed",
-            unsafe=False,
-        )
-    if store.log.of_group:
-        return
-    not_served = beyond & ~again.covers(tail.offsets)
-    certain, doubtful = _by_certainty(store, not_served)
-    everything = store.furthest_unit < tail.begin and not again.covers(store.log.begin)
-    at_least = "at least " if everything and tail.begin > store.log.begin else ""
-    if again.begin >= tail.end:
-        done = "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
-    else:
-        done = f"it dispatches from offset {again.begin} on" + (", but the first record" if again.skipped > 0 else "")
-    for rows, unsafe in ((certain, True), (doubtful, False)):
-        if not rows.size:
-            continue
-        first = int(tail.offsets[rows[0]])
-        shown = _queues_of(tail, rows)
-        start = "a start after a crash" if store.after_crash else "a start after a clean stop"
-        yield Reason(
-            "messages_not_served",
-            f"{at_least if unsafe else ''}{rows.size:,} messages from offset {first} on are in no queue ({shown}), and "
-            f"{start} does not put them there ({done})" + ("" if unsafe else "; their topics may have been deleted"),
-            found=int(rows.size),
-            expected=0,
-            cure=_VERIFY,
-            unsafe=unsafe,
-        )
-
+from storeformat.store.recovery import recovered_from
 
 _SECONDS, _SECONDS_A_GB = 4, 2.5
 """How long a start takes, and how much longer it dispatches (5.3.3 on two cores: 10.6 GB in 30.8 s, 0.3 in 5.3)."""
 
 
+def log_missing(store: StoppedStore) -> Iterator[Reason]:
+    """A log without segments beside queues that have messages: the broker deletes those (CommitLog#recoverNormally and
+    #recoverAbnormally, "The commitlog files are deleted", 4.9.8 to 5.5.0).
+    """
+    if store.log.files or any(reason.unsafe for rule in (log_elsewhere, log_of_group) for reason in rule(store)):
+        return  # settings that lead away from segments are the reason why none are seen
+    if count := sum(queue.end_offset >= 0 for queue in store.queues.values()):
+        yield Reason.of("log_missing.queues", count=count)
+    elif topics := configured_topics(store):
+        read = any(number > 0 for own in (store.offsets_file.value or {}).values() for number in own.values())
+        yield Reason.of("log_missing.topics", unsafe=read, count=len(topics), first=first_of(topics))
+
+
+def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
+    """Messages at the end of the log that are in no queue, and which the release's recovery does not put there; no
+    later start looks back.
+
+    Mirrors CommitLog#recoverNormally and #recoverAbnormally, DefaultMessageStore#start (4.9.8 to 5.5.0); see
+    ``recovery`` for what each release makes good.
+    """
+    tail = store.tail
+    if store.queues_in_rocksdb or not len(tail.offsets):
+        return
+    beyond, again = _beyond_queues(store), store.redispatch
+    if store.log.of_group:
+        if count := int(beyond.sum()):
+            yield Reason.of("messages_not_served.group", count=count)
+        return
+    not_served = beyond & ~again.covers(tail.offsets)
+    certain, doubtful = _by_certainty(store, not_served)
+    everything = store.furthest_unit < tail.begin and not again.covers(store.log.begin)
+    at_least = "at least " if everything and tail.begin > store.log.begin else ""
+    done = f"it dispatches from offset {again.begin} on" + ", but the first record" * (again.skipped > 0)
+    if again.begin >= tail.end:
+        done = "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
+    for rows, unsafe in ((certain, True), (doubtful, False)):
+        if rows.size:
+            yield Reason.of(
+                "messages_not_served",
+                unsafe=unsafe,
+                at_least=at_least if unsafe else "",
+                count=int(rows.size),
+                first=int(tail.offsets[rows[0]]),
+                queues=_queues_of(tail, rows),
+                stop="a crash" if store.after_crash else "a clean stop",
+                done=done,
+                deleted="" if unsafe else "; their topics may have been deleted",
+            )
+
+
 def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
-    """Yields that there are no queues at all, where the next start makes all of them again."""
+    """No queues at all, where the next start makes all of them again."""
     tail = store.tail
     if store.queues or store.queues_in_rocksdb or store.log.of_group or not len(tail.offsets):
         return
     if store.redispatch.covers(store.log.begin):
         seconds = _SECONDS + _SECONDS_A_GB * (tail.end - store.log.begin) / 1e9
-        yield Reason(
-            "queues_made_again",
-            f"there are no queues; missing queues are made again by this start (about {duration_text(seconds)})",
-            found=0,
-            expected=f"{len(tail.keys)} or more",
-            unsafe=False,
-        )
+        yield Reason.of("queues_made_again", duration=duration_text(seconds))
 
 
 def _beyond_queues(store: StoppedStore) -> Bools:
@@ -159,10 +143,9 @@ def _misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
 
 
 def wrong_units(store: StoppedStore) -> Iterator[Reason]:
-    """Yields messages at the end of the log whose unit is not the one that their queue has at their queue offset.
-
-    No recovery mends that: ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) takes what lies before the end of its
-    queue for dispatched. Queues of batches are left to ``verify``.
+    """Messages at the end of the log whose unit is not the one that their queue has at their queue offset: no recovery
+    mends that, ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) takes what lies before the end of its queue for
+    dispatched. Queues of batches are left to ``verify``.
     """
     tail = store.tail
     if store.queues_in_rocksdb or store.log.of_group:
@@ -171,15 +154,8 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     wrong = [_misplaced(tail, rows, queues[key]) for key, rows in tail.rows_of.items() if key in queues]
     rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
     if rows.size:
-        yield Reason(
-            "wrong_units",
-            f"{rows.size:,} messages from offset {int(tail.offsets[rows[0]])} on are not at their place in "
-            f"their queue ({_queues_of(tail, rows)}): the unit there is missing or is that of another message, and no "
-            "start mends it",
-            found=int(rows.size),
-            expected=0,
-            cure=_VERIFY,
-        )
+        first = int(tail.offsets[rows[0]])
+        yield Reason.of("wrong_units", count=int(rows.size), first=first, queues=_queues_of(tail, rows))
 
 
 def _queues_of(tail: LogTail, rows: Int64s) -> str:
@@ -213,10 +189,8 @@ def _by_certainty(store: StoppedStore, not_served: Bools) -> tuple[Int64s, Int64
 
 
 def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
-    """Yields queues that reach beyond the end of the log: the broker cuts them there.
-
-    Mirrors ConsumeQueue#truncateDirtyLogicFiles (4.9.8 to 5.5.0). What those units were of is not in the log: a tail
-    that never reached the disk, or a copy that is shorter.
+    """Queues that reach beyond the end of the log: the broker cuts them there (ConsumeQueue#truncateDirtyLogicFiles,
+    4.9.8 to 5.5.0). What those units were of is not in the log: a tail that never reached the disk, or a shorter copy.
     """
     end = store.tail.end
     if store.queues_in_rocksdb or store.log.of_group or not store.log.segments or store.tail.goes_on_at is not None:
@@ -227,68 +201,32 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
         units = sum(max(queue.end - queue_ends.offset_at(queue, end), 1) for queue in beyond)
         last = store.log.segments[-1].end  # a broker makes the next segment before it needs it, and writes none across
         gone = end == last or (store.tail.defect == RecordDefect.TRUNCATED and furthest > last)
-        yield Reason(
-            "units_beyond_log",
-            f"the log ends at offset {end}, {len(beyond)} queues have units up to {furthest}: the broker cuts "
-            f"those of {units:,} messages off" + (", and writes new messages at their offsets" * gone),
-            found=furthest,
-            expected=f"at most {end}",
-            cure="put back first what is missing of the log; if it is lost, rebuild and publish"
-            if gone
-            else "nothing, if the log's tail is lost; else put the missing segment back first",
-            unsafe=gone,
-        )
+        case = "units_beyond_log.gone" if gone else "units_beyond_log.tail"
+        yield Reason.of(case, end=end, queues=len(beyond), furthest=furthest, units=units)
 
 
 def log_damaged(store: StoppedStore) -> Iterator[Reason]:
-    """Yields a log that breaks and goes on after the break: recovery cuts it there, if it reads that far back.
-
-    Mirrors CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles (4.9.8 to 5.5.0), which delete every
-    segment after the one with the first bytes that are not a record. ``recovery`` says from where on it reads.
+    """A log that breaks and goes on after the break: recovery cuts it there, if it reads that far back
+    (CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles, 4.9.8 to 5.5.0).
     """
     tail = store.tail
     if tail.passed:
-        yield Reason(
-            "log_damaged",
-            f"the log is damaged at {len(tail.passed)} places, the first at offset {tail.passed[0]}; a start after a "
-            "clean stop reads what comes after them and keeps them, one after a crash may cut the log there",
-            found=list(tail.passed[:100]),
-            cure="rebuild --on-damage salvage says what is lost",
-            unsafe=False,
-        )
-    if tail.goes_on_at is None:
-        return
-    last = store.log.segments[-1].end
-    yield Reason(
-        "log_damaged",
-        f"the log is damaged at offset {tail.end} ({tail.defect.name}) and goes on at {tail.goes_on_at}: the broker "
-        f"cuts it at {tail.end} and deletes what follows, up to {last - tail.end:,} bytes",
-        found=tail.defect.name,
-        expected="a record",
-        cure="do not start; rebuild --on-damage salvage --repair-log DIR2, then put the repaired segments in place",
-    )
+        yield Reason.of("log_damaged.passed", places=len(tail.passed), first=tail.passed[0])
+    if tail.goes_on_at is not None:
+        after = store.log.segments[-1].end - tail.end
+        yield Reason.of("log_damaged", end=tail.end, defect=tail.defect.name, goes_on=tail.goes_on_at, after=after)
 
 
 def torn_tail(store: StoppedStore) -> Iterator[Reason]:
-    """Yields a log that ends in bytes that are not a record, with nothing after them: an append that was cut short.
-
-    Mirrors CommitLog#recoverAbnormally (4.9.8 to 5.5.0), which cuts them off: one message that was not acknowledged, or
-    not flushed.
+    """A log that ends in bytes that are not a record, with nothing after them: recovery cuts off an append that was cut
+    short (CommitLog#recoverAbnormally, 4.9.8 to 5.5.0), one message that was not acknowledged, or not flushed.
     """
-    tail = store.tail
-    if tail.is_torn and store.log.segments:
-        yield Reason(
-            "torn_tail",
-            f"the log ends at offset {tail.end} with bytes that are not a record ({tail.defect.name}): the broker cuts "
-            "them off; that is one message at most that was being written",
-            found=tail.defect.name,
-            expected="a record, or zeros",
-            unsafe=False,
-        )
+    if store.tail.is_torn and store.log.segments:
+        yield Reason.of("torn_tail", end=store.tail.end, defect=store.tail.defect.name)
 
 
 def queue_files(store: StoppedStore) -> Iterator[Reason]:
-    """Yields queues whose files a broker does not load, or cuts.
+    """Queues whose files a broker does not load, or cuts.
 
     Mirrors MappedFileQueue#doLoad: a stray file or one of another length ends the start (4.5.1 to 5.5.0, but 4.9.2);
     ConsumeQueue#recover: files after an unfinished one are deleted, and a last unit that is a filler stops the queue; a
@@ -305,50 +243,21 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
         unread = set(wrong)
         for queue in queues:
             if queue.files and not queue.files[-1].size:
-                yield empty_last_file(store, "queue_files", queue.files[-1], size)
+                yield empty_last_file(store, "queue_files", queue.files[-1])
             for file in queue.stray:
-                yield Reason(
-                    "queue_files",
-                    f"{file.path} is not a queue file",
-                    found=file.name,
-                    expected="20 digits",
-                    cure=_made_again(store, file),
-                )
+                yield Reason.of("queue_files.stray", path=file.path, cure=_made_again(store, file))
             name = f"queue {queue.queue_id} of {queue.topic}"
             if not unread.isdisjoint(queue.files):
                 continue
             if queue.lost_units:
-                yield Reason(
-                    "queue_files",
-                    f"{name} has an unfinished file before its last one: the broker deletes the files after it, "
-                    f"{queue.lost_units:,} messages are not served",
-                    found=queue.lost_units,
-                    expected=0,
-                    cure=_VERIFY,
-                )
+                yield Reason.of("queue_files.unfinished", name=name, count=queue.lost_units)
             elif queue.empty_last:
-                yield Reason(
-                    "queue_files",
-                    f"{name} has a last file without a message: the broker does not start, or the next message "
-                    "gets a queue offset that is one too high",
-                    found=queue.files[-1].path,
-                    cure=command("rm", "--", queue.files[-1].path),
-                )
+                yield Reason.of("queue_files.no_unit", name=name, remove=command("rm", "--", queue.files[-1].path))
             elif queue.ends_in_pre_blank:
-                yield Reason(
-                    "queue_files",
-                    f"{name} holds only fillers: it takes no new message, and up to 4.9.8 no queue does",
-                    found=queue.end,
-                    cure=_VERIFY,
-                )
+                yield Reason.of("queue_files.fillers", name=name)
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
     if batches and not reads_batches:
-        yield Reason(
-            "queue_files",
-            f"{len(batches)} topics have queues of batches, which no broker before 5.0.0 reads: {first_of(batches)}",
-            found=batches,
-            cure="start a broker of 5.0.0 or later",
-        )
+        yield Reason.of("queue_files.batches", count=len(batches), first=first_of(batches))
 
 
 def _made_again(store: StoppedStore, file: FileStatus) -> str:
@@ -364,3 +273,29 @@ def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> t
     if batch:
         return name, conf.number(name, default.mapper_file_size_batch_consume_queue)
     return name, file_size_of(conf.number(name, default.mapped_file_size_consume_queue))
+
+
+def database_not_read(store: StoppedStore) -> Iterator[Reason]:
+    """A database of queues that could not be read: one that is broken ends the start (AbstractRocksDBStorage#start and
+    RocksDBConsumeQueueStore#load, 5.3.3, 5.5.0). Without the library nothing is known of it.
+    """
+    unread, broken = store.rocksdb.unread, store.rocksdb.broken
+    if unread is not None:
+        yield Reason.of(f"database_not_read.{'broken' if broken else 'library'}", unread=unread)
+
+
+def not_dispatched(store: StoppedStore) -> Iterator[Reason]:
+    """Messages after the end of the database that the start does not put there: a queue that lacks a message is served
+    up to there; in 5.5.0 DefaultMessageStore#getMessage throws there.
+    """
+    dispatched, segments = store.rocksdb.dispatched, store.log.segments
+    if dispatched is None or not segments:
+        return
+    first = recovered_from(segments, store.rules, store.conf)
+    if max(dispatched, segments[0].base) < first:
+        what = f"the start goes back to {first} only: the messages between are in no queue"
+    elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.offsets).any():
+        what = "the start skips the record there and dispatches those after it"
+    else:
+        return
+    yield Reason.of("messages_not_served.rocksdb", dispatched=dispatched, what=what)

@@ -1,14 +1,19 @@
-"""Reasons and the answer that they add up to."""
+"""Reasons, and the answer that they add up to. ``rules.ini`` has the sentences of all rules: a rule yields values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import configparser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 SAFE = "safe to start"
 SAFE_BUT = "safe to start, but read this first"
 UNSAFE = "not safe to start"
+
+ROWS = configparser.ConfigParser(interpolation=None)
+ROWS.read_string(resources.files("jobs.preflight").joinpath("rules.ini").read_text(encoding="ascii"))
 
 
 def first_of(names: Sequence[str]) -> str:
@@ -18,18 +23,29 @@ def first_of(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that the next start of the broker makes of a store.
+    """One thing that the next start of the broker makes of a store, and what to do before it.
 
-    ``what`` says it with figures; ``found`` and ``expected`` are the two sides of the check; ``cure`` is what to do
-    before the start. ``unsafe`` where messages would be lost, read twice or not be served, or the broker not start.
+    ``unsafe`` where messages would be lost, read twice or not be served, or the broker not start.
     """
 
     rule: str
     what: str
-    found: Any = None
-    expected: Any = None
     cure: str = ""
     unsafe: bool = True
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What its sentences are made of."""
+
+    @classmethod
+    def of(cls, case: str, /, *, unsafe: bool | None = None, **values: Any) -> Reason:
+        """Returns a row of ``rules.ini`` with its values; ``case`` is a rule, or ``rule.case``."""
+        row = ROWS[case]
+        what, cure = (" ".join(row.get(name, "").split("\n")).format(**values) for name in ("what", "cure"))
+        return cls(
+            case.partition(".")[0], what, cure, row["severity"] == "unsafe" if unsafe is None else unsafe, values
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {"rule": self.rule, "what": self.what, "cure": self.cure, "unsafe": self.unsafe}
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class Answer:
 
     def facts(self) -> dict[str, Any]:
         """Returns the answer as fields of a report."""
-        return {"answer": self.first_line, "reasons": [asdict(reason) for reason in self.reasons]}
+        return {"answer": self.first_line, "reasons": [reason.facts() for reason in self.reasons]}
 
     def lines(self) -> list[str]:
         """Returns the answer for a person: first line, then reasons, each with its cure."""

@@ -69,65 +69,27 @@ def read_replica(store: StoppedStore, root: str) -> Replica:
 
 
 def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]:
-    """Yields a replica that has messages which this store lacks, or others in their place; and one that is shorter.
+    """A replica that has messages which this store lacks, or others in their place; and one that is shorter.
 
-    Mirrors HAService.HAClient#dispatchReadRequest (4.9.8) and DefaultHAClient#dispatchReadRequest (5.0.0 to 5.5.0): a
-    slave whose log does not end where its master goes on says "master pushed offset not equal the max phy offset in
-    slave", and replicates no more. AutoSwitchHAClient#doTruncate (5.0.0 to 5.5.0) cuts it to its master's log.
+    Mirrors DefaultHAClient#dispatchReadRequest (5.0.0 to 5.5.0; HAClient of 4.9.8): a slave whose log does not end
+    where its master goes on replicates no more. AutoSwitchHAClient#doTruncate (5.0.0 to 5.5.0) cuts it to its master's.
     """
     own, other = store.tail, replica.tail
+    named: dict[str, Any] = {"root": replica.root, "start": quoted(replica.root)}
     if replica.begin < store.log.begin and store.log.segments:
-        yield _begins_earlier(store, replica)
+        # a log whose first record is younger than the time that messages are kept has lost nothing to retention
+        case = "replica_begins_earlier.young" if store.begins_young else "replica_begins_earlier.old"
+        hours = store.conf.reserved_hours
+        yield Reason.of(case, theirs=replica.begin, begin=store.log.begin, hours=hours, **named)
+    ends: dict[str, Any] = {"end": other.end, "own": own.end}
     if replica.differs_at is not None:
         at = replica.differs_at
-        yield Reason(
-            "replica_differs",
-            f"{replica.root} holds other messages from offset {at} on: {_after(other, at)}, and this store "
-            f"{_after(own, at)}; one of the two is lost",
-            found=at,
-            expected="the same bytes",
-            cure="start the one that was master last; keep the other's commitlog/, query list --export reads it",
-        )
+        yield Reason.of("replica_differs", at=at, theirs=_after(other, at), ours=_after(own, at), **named)
     elif other.end > own.end:
-        yield Reason(
-            "replica_longer",
-            f"{replica.root} goes on to offset {other.end}, this store ends at {own.end}: {_after(other, own.end)} are "
-            "lost if this one is started",
-            found=own.end,
-            expected=other.end,
-            cure=f"start {quoted(replica.root)} instead, or copy its commitlog/ here, rebuild and publish",
-            unsafe=not store.is_slave,  # which fetches them
-        )
+        fetched = store.is_slave
+        yield Reason.of("replica_longer", unsafe=not fetched, messages=_after(other, own.end), **ends, **named)
     elif other.end < own.end:
-        yield Reason(
-            "replica_shorter",
-            f"{replica.root} ends at offset {other.end}, before this store at {own.end}: it lacks "
-            f"{_after(own, other.end)}",
-            found=other.end,
-            expected=own.end,
-            unsafe=False,
-        )
-
-
-def _begins_earlier(store: StoppedStore, replica: Replica) -> Reason:
-    """Returns what it means that a replica has messages from before this log: a log whose first record is younger than
-    the time that messages are kept has lost nothing to retention.
-    """
-    unsafe, kept = store.begins_young, f"the {store.conf.reserved_hours} hours of fileReservedTime"
-    return Reason(
-        "replica_begins_earlier",
-        f"{replica.root} begins at offset {replica.begin}, this store at {store.log.begin}, and lacks the messages "
-        + (
-            f"between, though its first one is younger than {kept}"
-            if unsafe
-            else f"between: if older than {kept}, a broker deletes them"
-        ),
-        found=store.log.begin,
-        expected=replica.begin,
-        cure=f"start {quoted(replica.root)} instead, or copy the segments before {store.log.begin} here, rebuild and "
-        "publish",
-        unsafe=unsafe,
-    )
+        yield Reason.of("replica_shorter", messages=_after(own, other.end), **ends, **named)
 
 
 def _after(tail: LogTail, offset: int) -> str:

@@ -15,7 +15,7 @@ from jobs.contract.commands import quoted
 from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
-from jobs.preflight.answer import start_facts
+from jobs.preflight.preflight import start_facts
 from jobs.publish import backups
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
 from storeformat.errors import MissingInput, Refused

@@ -13,7 +13,7 @@ from jobs.contract.commands import quoted
 from jobs.contract.options import RestoreOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.preflight.answer import start_facts
+from jobs.preflight.preflight import start_facts
 from jobs.publish import backups
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations

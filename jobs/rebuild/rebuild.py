@@ -21,7 +21,7 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
-from jobs.preflight.retention import retention_notes
+from jobs.preflight.files_and_space import retention_notes
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note

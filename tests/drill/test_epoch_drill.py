@@ -24,7 +24,7 @@ from support.real_broker import RELEASES, BrokerFailed, are_alike, await_alike
 from support.real_group import BrokerGroup
 from support.rebuilding import rules_of_release
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import read_broker_conf
 

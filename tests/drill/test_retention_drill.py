@@ -19,7 +19,7 @@ from support.drilling import copy_store, numbers_in
 from support.real_broker import RELEASES, BrokerSite
 from support.rebuilding import rules_of_release
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import read_broker_conf
 
@@ -89,7 +89,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for name, site in sites.items():
             site.start(stores[name])
         deadline = time.monotonic() + TIMEOUT
-        end = next(reason.found for reason in said["old"].reasons if reason.rule == "messages_deleted")
+        end = next(reason.values["begin"] for reason in said["old"].reasons if reason.rule == "messages_deleted")
         while int(segments(old)[0].name) < end and time.monotonic() < deadline:
             time.sleep(0.5)
         time.sleep(2)  # for the cleanings after it, which must delete nothing
@@ -115,7 +115,7 @@ def test_what_is_deleted_is_said(story: Story) -> None:
     (reason,) = story.said["old"].reasons
     assert (reason.rule, reason.unsafe) == ("messages_deleted", True)
     assert "deleted at once" in reason.what
-    assert reason.found == story.begin["old"] > 0
+    assert reason.values["begin"] == story.begin["old"] > 0
 
 
 def test_against_the_advice_the_group_misses_them(story: Story) -> None:
@@ -127,7 +127,7 @@ def test_against_the_advice_the_group_misses_them(story: Story) -> None:
 def test_offsets_before_their_queues_are_told(story: Story) -> None:
     """Of queues in which the group has one. It goes on at the first message that is left."""
     before = [reason for reason in story.after.reasons if reason.rule == "committed_before_queue"]
-    assert 0 < sum(int(str(reason.expected).split()[-1]) - reason.found for reason in before) <= unread(story)
+    assert 0 < sum(reason.values["gone"] for reason in before) <= unread(story)
     assert not any(reason.unsafe for reason in before)
 
 

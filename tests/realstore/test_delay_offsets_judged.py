@@ -10,7 +10,7 @@ from support.real_store import RealStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
 
@@ -43,6 +43,6 @@ def test_a_level_beyond_its_queue(release: str, tmp_path: Path) -> None:
     reason = reason_of(roots["ahead"], release)
     corrects = release == "4.9.8"
     assert reason.unsafe is not corrects
-    assert (reason.found, reason.expected) == (end + AHEAD, f"at most {end}")
+    assert (reason.values["offset"], reason.values["right"]) == (end + AHEAD, end)
     assert f"set 1:{end + AHEAD} to 1:{end}" in reason.cure
     assert judge.delivers(list(roots.values())) == [True, corrects, True]

@@ -16,7 +16,7 @@ import pytest
 from support.real_store import RealStore, RealStoreFailed, build
 from support.rebuilding import rules_of_release
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
 
@@ -80,7 +80,7 @@ def test_files_of_another_user(release: str, open_place: Path) -> None:
         found = reason(root, release, "files_not_writable")
         assert found is not None, name
         assert found.unsafe
-        assert str(path) in found.found
+        assert str(path) in found.values["first"]
         assert not judge.loads_as(root, USER), name
     chown(root, USER)
     assert reason(root, release, "files_not_writable") is None

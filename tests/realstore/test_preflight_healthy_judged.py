@@ -14,7 +14,7 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 from support.wrong_stores import QUEUE_FILE, SEGMENT, SETTINGS, cut_units, said_of, served
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from storeformat.storage import local_status
 from storeformat.store.broker_conf import BrokerConf
 

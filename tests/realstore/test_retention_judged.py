@@ -20,7 +20,7 @@ from support.real_store import RELEASES, RealStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer, Reason
 from storeformat.store.broker_conf import BrokerConf
 
@@ -189,7 +189,7 @@ def test_what_is_deleted_at_once_is_what_was_said(story: Story) -> None:
     for name, tried in story.cases.items():
         reason = tried.reason
         at_once = reason is not None and "deleted at once" in reason.what
-        predicted = reason.found if reason is not None and at_once else 0
+        predicted = reason.values["begin"] if reason is not None and at_once else 0
         assert tried.begin == predicted, (name, tried.said.lines())
 
 
@@ -197,7 +197,7 @@ def test_what_goes_later_is_still_there(story: Story) -> None:
     tried = story.cases["in_another_hour"]
     assert tried.reason is not None
     assert "deleted within 5 h" in tried.reason.what
-    assert tried.reason.found == OLD * SEGMENT
+    assert tried.reason.values["begin"] == OLD * SEGMENT
     assert tried.begin == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.real_store import Opened, RealStore, RealStoreFailed
 from support.rebuilding import rules_of_release
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import BrokerConf
 

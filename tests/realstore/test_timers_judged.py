@@ -24,7 +24,7 @@ from support.rebuilding import rules_of_release
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
 

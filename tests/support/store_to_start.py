@@ -18,7 +18,7 @@ from support.broker_model import dispatch
 from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
-from jobs.preflight.answer import judge
+from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Answer, Reason
 from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
 from storeformat.store.broker_conf import BrokerConf

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.real_store import Opened
 from support.rebuilding import rebuild_here, rules_of_release
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import BrokerConf
 

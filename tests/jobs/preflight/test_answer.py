@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.store_to_start import StoreToStart
 
-from jobs.preflight.answer import start_facts
+from jobs.preflight.preflight import start_facts
 
 
 def test_a_job_says_whether_the_store_may_be_started(store: StoreToStart) -> None:

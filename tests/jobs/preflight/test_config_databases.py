@@ -34,8 +34,6 @@ def reason_of_lost(store: StoreToStart, name: str, then: str, more: str = "") ->
     return Reason(
         "config_lost",
         f"config/{name} is not there: {then}",
-        "no database",
-        f"config/{name}/CURRENT",
         f"put {store.root}/config/{name} back, or a replica's{more}",
     )
 
@@ -76,10 +74,7 @@ def test_a_file_is_taken_in_its_place(tmp_path: Path, version: str, unsafe: list
     store.write_config("topics.json", {"topicConfigTable": {}})
     assert lost(store) == unsafe
     taken = Reason(
-        "config_from_json",
-        "config/topics is not there: the broker takes topics.json in its place",
-        "no database",
-        unsafe=False,
+        "config_from_json", "config/topics is not there: the broker takes topics.json in its place", unsafe=False
     )
     assert store.reasons("config_from_json") == ([] if unsafe else [taken])
 
@@ -101,8 +96,6 @@ def test_a_torn_file_beside_its_database_ends_the_start(tmp_path: Path, backup: 
     assert store.only_reason("config_torn") == Reason(
         "config_torn",
         f"{path} is torn: the broker reads its data version beside that of the database, and does not start",
-        "torn",
-        "JSON, or no file",
         f"mv --backup=numbered -t {store.root}/.. -- {path}",
     )
 

@@ -39,8 +39,6 @@ def lost(store: StoreToStart, name: str, found: str) -> Reason:
     return Reason(
         "config_lost",
         f"{name} is {found}: the broker starts without it; {without}",
-        found,
-        "JSON",
         f"put a sound {name} into {store.root}/config: an older copy, or a replica's{MAKES.get(name, '')}",
         unsafe,
     )
@@ -77,8 +75,6 @@ def test_a_torn_file_with_a_torn_backup_ends_the_start(store: StoreToStart, name
         Reason(
             "config_torn",
             f"{name} is empty and its .bak torn: the broker does not start",
-            f"empty, .bak torn ({why})",
-            "JSON",
             f"put a sound copy in place, or move {path}.bak away: then {WITHOUT[name][0]}",
         ),
     )
@@ -101,8 +97,6 @@ def test_a_sound_backup_is_taken(
         Reason(
             "config_backup",
             f"consumerOffset.json is {state}: the broker takes its .bak" + (said if content is not None else ""),
-            state,
-            "JSON",
             f"nothing, if {backup} is as new as what was lost",
             unsafe=False,
         ),
@@ -113,7 +107,7 @@ def test_offsets_of_the_backup_are_judged_too(store: StoreToStart) -> None:
     path = store.config("consumerOffset.json")
     path.unlink()
     path.with_name(path.name + ".bak").write_text(as_fastjson({"offsetTable": {"Orders@readers": {0: 99}}}))
-    assert store.only_reason("committed_beyond_queue").found == 99
+    assert store.only_reason("committed_beyond_queue").values["committed"] == 99
 
 
 @pytest.mark.parametrize("name", LOSING)
@@ -133,8 +127,6 @@ def test_no_configuration_at_all(store: StoreToStart, segments: bool) -> None:
         "config_absent",
         f"{store.root}/config holds no topics, groups and offsets: the broker starts with none, so that no client "
         "finds its topics, and every group starts over",
-        "none of topics.json, consumerOffset.json, subscriptionGroup.json",
-        None,
         "put the broker's config/ in place, or a replica's; rebuild --topics-json makes topics.json",
     )
     assert store.answer().reasons == ((said,) if segments else ())
@@ -161,7 +153,7 @@ def test_lost_delay_offsets_matter_where_something_was_due(tmp_path: Path, conte
         store.config("delayOffset.json").write_text(content)
     reason = store.only_reason("delay_offset_behind")
     lost = not content or "3" not in content
-    assert (reason.found, reason.unsafe) == ({3: 2}, lost)
+    assert (reason.values["levels"], reason.values["count"], reason.unsafe) == ([3], 2, lost)
     assert f"has {'no offset' if lost else 'an earlier offset, or none,'} of delay levels [3], and 2" in reason.what
     store.write_config("delayOffset.json", {"offsetTable": {3: 2}})
     assert store.answer().safe
@@ -176,8 +168,6 @@ def test_topics_with_queues_and_no_configuration(store: StoreToStart) -> None:
         Reason(
             "topics_not_configured",
             "2 topics have queues and are not in topics.json: New, Stock; no client finds them",
-            ["New", "Stock"],
-            None,
             "rebuild --topics-json adds them; publish puts the file in place",
             unsafe=False,
         ),
@@ -201,8 +191,6 @@ def test_queues_fewer_than_configured(store: StoreToStart) -> None:
             "queues_fewer_than_configured",
             "2 queues of topics with messages have no files: Orders:2, Stock:2; if they had messages, those are not "
             "served and the queues begin again at 0",
-            ["Orders:2", "Stock:2"],
-            None,
             "verify compares all queues with the log",
             unsafe=False,
         ),
@@ -226,8 +214,6 @@ def database(store: StoreToStart, *parts: str) -> None:
 NOT_JUDGED = Reason(
     "rocksdb_not_judged",
     "queues, topics and offsets are in RocksDB: whether they fit the log is not judged here",
-    ["consume queues", "topics"],
-    None,
     "verify compares the queues with the log, query lag shows committed offsets beside them",
     unsafe=False,
 )
@@ -260,8 +246,6 @@ def test_databases_and_a_type_of_files(
         "store_type",
         f"{named} are in RocksDB, but storeType says files: the broker would see none of it, and make queues from the "
         "last ten segments at most (5.4.0 and later; 5.3.2 and 5.3.3 from all, before not at all)",
-        "default",
-        "defaultRocksDB",
         "set storeType=defaultRocksDB in broker.conf; or, to change to files: rebuild and publish first",
     )
     assert store.reasons("store_type") == ([reason] if named else [])
@@ -286,8 +270,6 @@ def test_a_type_of_databases_without_one(
     assert store.only_reason("store_type") == Reason(
         "store_type",
         f"storeType is defaultRocksDB and the database of queues is empty, or not there: the broker makes {made}{more}",
-        "no queues",
-        "the queues of the log",
         "rebuild --queue-store rocksdb, then publish; put the databases of config/ back, if they are lost",
         unsafe,
     )
@@ -312,8 +294,6 @@ def test_the_path_of_the_database(
     reason = Reason(
         "store_type",
         "queues are in the database at the other path: with these settings the broker does not start",
-        found,
-        expected,
         f"set {expected} in broker.conf",
     )
     assert tuple(configuration.store_type(store.stopped())) == ((reason,) if found else (NOT_JUDGED,))
@@ -345,9 +325,9 @@ def test_an_older_topics_json_with_fewer_queues(store: StoreToStart) -> None:
     ends = {key: queue.end for key, queue in store.stopped().queues.items()}
     reason = store.only_reason("queues_not_read")
     count = sum(end for (_, queue_id), end in ends.items() if queue_id == 1)
-    assert (reason.found, reason.unsafe) == (["Orders:1", "Stock:1"], True)
+    assert (reason.values["count"], reason.unsafe) == (2, True)
     assert reason.what.endswith(f"Orders:1, Stock:1; no client reads their {count} messages")
     store.commit({f"{topic}@readers": {0: 0, 1: ends[topic, 1]} for topic in TOPICS})
     assert store.reasons("queues_not_read") == []
     store.commit({f"{topic}@readers": {0: 0, 1: ends[topic, 1]} for topic in TOPICS} | {"Stock@late": {0: 3}})
-    assert store.only_reason("queues_not_read").found == ["Stock:1"]
+    assert store.only_reason("queues_not_read").values["first"] == "Stock:1"

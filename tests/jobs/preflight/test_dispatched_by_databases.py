@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from support.store_to_start import StoreToStart
 
+from jobs.preflight.queues_and_log import database_not_read, not_dispatched
 from jobs.preflight.reason import Reason
-from jobs.preflight.rocksdb_queues import database_not_read, not_dispatched
 from jobs.preflight.stopped_store import RocksDb
 from storeformat.store.broker_rules import rules_of
 
@@ -23,8 +23,6 @@ def test_a_database_that_could_not_be_read(store: StoreToStart, broken: bool) ->
         Reason(
             "database_not_read",
             "whether the queues in RocksDB fit the log is not known: no library",
-            "not read",
-            "a database that can be opened",
             REBUILD if broken else "",
             unsafe=broken,
         )
@@ -56,8 +54,8 @@ def test_where_the_database_ends(
     passed = f"{end} skips the record there and dispatches those after it"
     said = {
         None: [],
-        "before": [Reason("messages_not_served", before, dispatched, "at least 4096", REBUILD)],
-        "record": [Reason("messages_not_served", passed, dispatched, "at least 6744", REBUILD)],
+        "before": [Reason("messages_not_served", before, REBUILD)],
+        "record": [Reason("messages_not_served", passed, REBUILD)],
     }
     assert list(not_dispatched(stopped)) == said[found]
     assert list(not_dispatched(replace(stopped, log=replace(stopped.log, segments=())))) == []

@@ -11,7 +11,7 @@ from support.golden import GoldenStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.stopped_store import read_stopped_store
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN

@@ -28,8 +28,6 @@ def not_served(count: int, first: int, queues: str, after: str, done: str, *, un
         NOT_SERVED,
         f"{count} messages from offset {first} on are in no queue ({queues}), and a start after {after} does not put "
         f"them there ({done})" + ("" if unsafe else "; their topics may have been deleted"),
-        count,
-        0,
         VERIFY,
         unsafe,
     )
@@ -96,7 +94,7 @@ def test_recovery_goes_back_ten_segments_at_most(tmp_path: Path) -> None:
     store.commit({})
     reason = store.only_reason(NOT_SERVED)
     first_seen = int(store.segment(-10).name)
-    assert reason.found == sum(record.offset < first_seen for record in store.log.records)
+    assert reason.values["count"] == sum(record.offset < first_seen for record in store.log.records)
     store.conf["commitLogRecoverMaxNum"] = "1000"
     assert store.answer().safe
 
@@ -136,8 +134,6 @@ def test_a_log_without_segments(store: StoreToStart) -> None:
         Reason(
             "log_missing",
             "the log has no segment, and 4 queues have messages: the broker deletes the queues and begins at 0",
-            0,
-            f"segments in {store.root}/commitlog",
             "put the segments back, or storePathCommitLog right",
         )
     ]
@@ -172,8 +168,6 @@ def test_a_member_of_a_group_is_told_what_its_queues_lack(tmp_path: Path) -> Non
             NOT_SERVED,
             "2 messages at the end of this member's log are in no queue; those that its group has not agreed on are "
             "replaced or dispatched when it meets the others, which is not judged here",
-            2,
-            None,
             "verify compares the queues with what the group has committed",
             unsafe=False,
         )
@@ -233,8 +227,6 @@ def test_units_are_not_cut(store: StoreToStart, case: str) -> None:
         Reason(
             "units_beyond_log",
             "the log ends at offset 6000, 4 queues have units up to 6744: the broker cuts those of 4 messages off",
-            6744,
-            "at most 6000",
             "nothing, if the log's tail is lost; else put the missing segment back first",
             unsafe=False,
         )
@@ -283,8 +275,6 @@ def test_a_torn_tail_is_a_note(store: StoreToStart) -> None:
             "torn_tail",
             f"the log ends at offset {end} with bytes that are not a record ({defect}): the broker cuts them off; that "
             "is one message at most that was being written",
-            defect,
-            "a record, or zeros",
             unsafe=False,
         ),
     )
@@ -303,8 +293,6 @@ def test_damage_with_records_after_it(store: StoreToStart, number: int) -> None:
         "log_damaged",
         f"the log is damaged at offset {record.offset} (BODY_CRC) and goes on at {following}: the broker cuts it at "
         f"{record.offset} and deletes what follows, up to {last:,} bytes",
-        "BODY_CRC",
-        "a record",
         "do not start; rebuild --on-damage salvage --repair-log DIR2, then put the repaired segments in place",
     )
 
@@ -328,8 +316,6 @@ def test_damage_before_what_recovery_reads(tmp_path: Path, version: str) -> None
             "log_damaged",
             "the log is damaged at 1 places, the first at offset 4096; a start after a clean stop reads what comes "
             "after them and keeps them, one after a crash may cut the log there",
-            [4096],
-            None,
             "rebuild --on-damage salvage says what is lost",
             unsafe=False,
         ),
@@ -357,7 +343,7 @@ def test_messages_after_damage_that_recovery_does_not_read_are_looked_for(tmp_pa
     shutil.rmtree(store.queue_directory("Orders", 0))
     (reason,) = store.reasons("messages_not_served")
     assert reason.unsafe
-    assert reason.found > 30
+    assert reason.values["count"] > 30
 
 
 def test_zeros_in_the_middle_are_damage(store: StoreToStart) -> None:

@@ -12,7 +12,7 @@ from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.preflight import replicas
-from jobs.preflight.answer import judge
+from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Reason
 from jobs.preflight.replicas import _after, read_replica
 from storeformat.errors import MissingInput
@@ -54,8 +54,6 @@ def test_longer_and_shorter(tmp_path: Path) -> None:
         "replica_longer",
         f"{long.root} goes on to offset {further}, this store ends at {end}: {OWN} messages are lost if this one is "
         "started",
-        end,
-        further,
         f"start {long.root} instead, or copy its commitlog/ here, rebuild and publish",
     )
     differs, (reason,) = compared(long, short)
@@ -63,8 +61,6 @@ def test_longer_and_shorter(tmp_path: Path) -> None:
     assert reason == Reason(
         "replica_shorter",
         f"{short.root} ends at offset {end}, before this store at {further}: it lacks {OWN} messages",
-        end,
-        further,
         unsafe=False,
     )
 
@@ -83,7 +79,7 @@ def test_a_log_that_begins_late(tmp_path: Path, age_hours: int, unsafe: bool) ->
         for reason in judge(stopped, [read_replica(stopped, str(whole.root))]).reasons
         if reason.rule.startswith("replica")
     ]
-    assert (reason.rule, reason.found, reason.expected, reason.unsafe) == ("replica_begins_earlier", SEGMENT, 0, unsafe)
+    assert (reason.rule, reason.values["begin"], reason.unsafe) == ("replica_begins_earlier", SEGMENT, unsafe)
 
 
 @pytest.mark.parametrize("common", [1, 7, COMMON])
@@ -97,8 +93,6 @@ def test_different_from_some_record_on(tmp_path: Path, common: int) -> None:
         "replica_differs",
         f"{tmp_path}/other holds other messages from offset {differs} on: {OTHER} messages, and this store {OWN} "
         "messages; one of the two is lost",
-        differs,
-        "the same bytes",
         "start the one that was master last; keep the other's commitlog/, query list --export reads it",
     )
 
@@ -117,7 +111,7 @@ def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
     for path in (own.root / "commitlog").iterdir():
         path.unlink()
     differs, (reason,) = compared(own, other)
-    assert (differs, reason.rule, reason.unsafe, reason.expected) == (
+    assert (differs, reason.rule, reason.unsafe, reason.values["end"]) == (
         None, "replica_longer", True, other.log.end_offset
     )  # fmt: skip
 

@@ -12,9 +12,9 @@ from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
-from jobs.preflight import retention
+from jobs.preflight import files_and_space as retention
+from jobs.preflight.files_and_space import Doomed, doomed, retention_notes
 from jobs.preflight.reason import Reason
-from jobs.preflight.retention import Doomed, doomed, retention_notes
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space
 from storeformat.store.broker_conf import BrokerConf
@@ -36,8 +36,6 @@ def deleted(store: StoreToStart, unread: str = "", *, unsafe: bool = True) -> Re
     return Reason(
         RULE,
         f"1 of 2 segments, up to offset 4096, are deleted within 18 h: they are older than fileReservedTime{unread}",
-        4096,
-        0,
         "raise fileReservedTime in broker.conf until the groups have read them, or give the segments a new time: "
         f"touch -- {store.root}/commitlog/*",
         unsafe,
@@ -51,7 +49,7 @@ def test_a_log_that_begins_later_than_its_queues_and_retention_explain(store: St
     store.conf["fileReservedTime"] = "999999"
     gone = sum(record.offset < 4096 for record in store.log.records)
     (reason,) = store.reasons("log_begins_late")
-    assert (reason.found, reason.unsafe) == (4096, False)
+    assert (reason.values["begin"], reason.unsafe) == (4096, False)
     assert reason.what == (
         f"the log begins at offset 4096, after {gone} messages that queues still have, though its first one is "
         "younger than the 999999 hours of fileReservedTime"

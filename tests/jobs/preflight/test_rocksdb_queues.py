@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
 from storeformat.store.broker_conf import BrokerConf
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.store_to_start import StoreToStart, finished, healthy_store
 
+from jobs.preflight.offsets_and_timers import epoch_file, timer_state
 from jobs.preflight.reason import Reason
-from jobs.preflight.timers_and_epochs import epoch_file, timer_state
 from storeformat.errors import NotAStore
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.timer_files import TimerUnit, timer_log
@@ -49,8 +49,6 @@ def lost(store: StoreToStart, what: str, *, queued: int = 5) -> Reason:
         RULE,
         f"{what} lost, but timercheck says that {queued} messages of rmq_sys_wheel_timer are queued in it: those of "
         "them that still wait are never delivered",
-        f"no {what}",
-        "wheel, log and timercheck of one time",
         "rebuild --only timers, then publish: what still waits is delivered once; or "
         f"mv --backup=numbered -t {store.root}/.. -- {store.root}/config/timercheck: all are queued again, those "
         "delivered before a second time",
@@ -61,8 +59,6 @@ QUEUED_AGAIN = Reason(
     RULE,
     "timercheck is absent or says nothing: 5 messages of rmq_sys_wheel_timer are queued again, those delivered before "
     "come a second time",
-    "no timercheck",
-    "wheel, log and timercheck of one time",
     unsafe=False,
 )
 
@@ -80,7 +76,7 @@ def test_state_of_messages_that_are_gone(waiting: StoreToStart) -> None:
     check(waiting, queued=7)
     reason = waiting.only_reason("timer_beyond_log")
     assert reason.what.startswith("2 units of timerlog/ are of messages beyond the log's end, and timercheck is 2 mess")
-    assert (reason.found, reason.expected, reason.unsafe) == (end + 105, f"at most {end}", True)
+    assert reason.unsafe
     assert reason.cure == "rebuild --only timers, then publish"
     ((_, data),) = timer_log(units[:2], 1000)
     (waiting.root / "timerlog" / f"{0:020d}").write_bytes(data.ljust(1000, b"\0"))
@@ -135,8 +131,6 @@ def test_a_wheel_of_another_length(waiting: StoreToStart, size: int) -> None:
         Reason(
             "timer_wheel_size",
             f"timerwheel has {size} bytes: the broker does not start",
-            size,
-            WHEEL_SIZE,
             f"mv --backup=numbered -t {waiting.root}/.. -- {waiting.root}/timerwheel {waiting.root}/config/timercheck: "
             "all waiting messages are queued again",
         ),
@@ -148,13 +142,11 @@ def test_a_timer_log_of_another_length(waiting: StoreToStart) -> None:
     said = Reason(
         "timer_log_size",
         "timerlog/ has a file of 999 bytes: the broker does not start",
-        999,
-        1000,
         "rebuild --only timers, then publish; or set mappedFileSizeTimerLog right in broker.conf",
     )
     assert waiting.answer().reasons == (said,)
     del waiting.conf["mappedFileSizeTimerLog"]
-    assert waiting.answer().reasons == (replace(said, expected=100 << 20),)
+    assert waiting.answer().reasons == (said,)
     settings = BrokerConf(waiting.conf, from_file=False)
     assert list(timer_state(replace(waiting.stopped(), conf=settings))) == []
 
@@ -239,21 +231,17 @@ def test_what_a_start_makes_of_epochs(
         expected = Reason(
             "epoch_file",
             f"{wrong} does not hold numbers where it should: the broker does not start",
-            "not numbers",
-            "epochs with the right CRC32",
             f"mv --backup=numbered -t {store.root}/.. -- {wrong}"
             + ("" if sound else ", and put a sound copy in place"),
         )
     elif backup == "sound":
         what = f"epochFileCheckpoint is {state}: the broker takes its .bak, which may lack the last epoch"
-        expected = Reason("epoch_file", what, state, "epochs with the right CRC32", unsafe=False)
+        expected = Reason("epoch_file", what, unsafe=False)
     else:
         expected = Reason(
             "epoch_file",
             f"epochFileCheckpoint is {state} and its .bak {backup}: this member does not know its history: as a slave "
             "it keeps messages that its master may not have, as a master it has no followers",
-            state,
-            "epochs with the right CRC32",
             "put a sound copy in place; or empty this member and let it replicate again from another",
             unsafe="torn" in (state, backup),
         )
@@ -284,7 +272,7 @@ def test_a_file_of_absurd_length_is_no_epoch_file(store: StoreToStart) -> None:
     path = store.root / "epochFileCheckpoint"
     with path.open("wb") as file:
         file.truncate(16 << 20)
-    assert "not numbers" in {reason.found for reason in store.reasons("epoch_file")}
+    assert "does not hold numbers where it should" in store.only_reason("epoch_file").what
     with path.open("wb") as file:
         file.truncate((16 << 20) + 1)
     with pytest.raises(NotAStore) as caught:
