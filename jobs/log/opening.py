@@ -18,7 +18,6 @@ from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
-from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.checkpoint import FIELDS, parse_checkpoint
@@ -82,7 +81,7 @@ class OpenedStore(Store):
 
     def decode_rules(self, more_properties: tuple[bytes, ...] = ()) -> DecodeRules:
         """Returns how records are decoded and checked; ``more_properties`` are those that no dispatch looks at."""
-        light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.layout.enable_multi_dispatch else ()
+        light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.multi_dispatch else ()
         return DecodeRules(
             split_parser=self.rules.split_parser,
             as_broker=self.as_broker,
@@ -96,12 +95,11 @@ class OpenedStore(Store):
     def dispatch_rules(self) -> DispatchRules:
         """Returns what records become."""
         layout, rules = self.layout, self.rules
-        light = MultiDispatchRules(layout.enable_lmq, rules.no_light_topics, rules.no_light_prefixes)
         return DispatchRules(
             delay_millis=parse_delay_levels(layout.message_delay_level),
             message_index_enable=layout.message_index_enable,
             index_tags=rules.index_tags,
-            multi_dispatch=light if layout.enable_multi_dispatch else None,
+            multi_dispatch=self.multi_dispatch,
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from jobs.contract.commands import command
 from jobs.preflight.reason import Reason, first_of
+from jobs.preflight.settings_and_paths import PLUG_IN, TIERED
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat import message as m
 from storeformat.index import index_file
@@ -296,6 +297,10 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
     paths = (*store.log.directories, store.place(CONSUME_QUEUE))
     part = doomed(store.log.files, paths, store.conf, store.rules, store.now_ms)
     if part is None:
+        return
+    if TIERED in store.conf.text(PLUG_IN, ""):
+        counts = {"count": part.count, "all": len(store.log.files), "begin": part.begin}
+        yield Reason.of("messages_deleted.tiered", unsafe=False, when=part.when, **counts)
         return
     unread, unread_text = _unread(store, part.begin), ""
     for (group, topic), most in unread.most_common(1):

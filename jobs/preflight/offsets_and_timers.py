@@ -40,17 +40,8 @@ _FILES_REVISED = 2
 
 
 def end_after_start(store: StoppedStore, key: tuple[str, int]) -> int:
-    """Returns the queue offset after a queue's last message once recovery is over: units that point beyond the log's
-    end are cut, records that are dispatched again are added.
-    """
-    queue, tail = store.queues.get(key), store.tail
-    end = 0 if queue is None else queue.end
-    if queue is not None and store.log.segments and queue.end_offset > tail.end and not queue.ends_in_pre_blank:
-        end = min(end, queue_ends.offset_at(queue, tail.end))
-    row = tail.last_rows.get(key)
-    if row is not None and store.redispatch.covers(int(tail.offsets[row])):
-        end = max(end, int(tail.queue_offsets[row]) + 1)
-    return end
+    """Returns the queue offset after a queue's last message once recovery is over."""
+    return store.replayed[key].end if key in store.replayed else 0
 
 
 def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = None) -> Iterator[Reason]:

@@ -24,6 +24,7 @@ from storeformat.store.setting_names import NOT_JUDGED
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (
+    settings_and_paths.not_judged,
     settings_and_paths.paths_not_taken,
     settings_and_paths.other_store,
     settings_and_paths.log_elsewhere,
@@ -48,7 +49,10 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.queue_files,
     queues_and_log.messages_not_served,
     queues_and_log.queues_made_again,
+    queues_and_log.queues_read_beside,
+    queues_and_log.recovered_beyond_log,
     queues_and_log.wrong_units,
+    queues_and_log.messages_moved,
     queues_and_log.database_not_read,
     queues_and_log.not_dispatched,
     offsets_and_timers.committed_outside_queue,
@@ -70,7 +74,7 @@ RULES: tuple[Rule, ...] = (
 _IN_DOUBT = frozenset({
     "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
     "segment_twice", "segment_misplaced", "stray_file", "queue_files", "messages_not_served", "wrong_units",
-    "store_type", "database_not_read", "units_beyond_log",
+    "messages_moved", "store_type", "database_not_read", "units_beyond_log",
 })  # fmt: skip
 _OF_OFFSETS = frozenset(
     {"committed_beyond_queue", "delay_offset_ahead", "delay_offset_behind", "delay_offset_beyond_queue"}

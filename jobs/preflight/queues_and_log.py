@@ -27,13 +27,18 @@ from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
+from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import UNIT_SIZE, file_size_of
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.storage import locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import StoreLayout
+from storeformat.store.log_directories import with_committed
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.recovery import recovered_from
+from storeformat.store.rocksdb_queues import StoredEnds
 
 _SECONDS, _SECONDS_A_GB = 4, 2.5
 """How long a start takes, and how much longer it dispatches (5.3.3 on two cores: 10.6 GB in 30.8 s, 0.3 in 5.3)."""
@@ -64,8 +69,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
         return
     beyond, again = _beyond_queues(store), store.redispatch
     if store.log.of_group:
-        if count := int(beyond.sum()):
-            yield Reason.of("messages_not_served.group", count=count)
+        yield from _not_served_in_group(store, beyond)
         return
     not_served = beyond & ~again.covers(tail.offsets)
     certain, doubtful = _by_certainty(store, not_served)
@@ -89,6 +93,54 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
             )
 
 
+def _not_served_in_group(store: StoppedStore, beyond: Bools) -> Iterator[Reason]:
+    """What a member's start makes of its log: up to 5.1.4 it dispatches nothing that is committed already; from 5.2.0
+    on and before 5.4.0, after a crash, it counts the last segment without the heads of its entries, and cuts the queues
+    there (DLedgerCommitLog#dledgerRecoverAbnormally, apache/rocketmq #9084).
+    """
+    tail = store.tail
+    _, committed = with_committed(store.log.segments, [locations.parent_of(store.log.directories[0])])
+    end = tail.end if committed.end is None else committed.end
+    lost = beyond & (tail.ends <= end) & (not store.rules.dispatch_uncommitted)
+    for rows, case in ((beyond & ~lost, "messages_not_served.group"), (lost, "messages_not_served.committed")):
+        if count := int(rows.sum()):
+            yield Reason.of(case, count=count)
+    if store.after_crash and store.rules.dispatch_uncommitted and not store.rules.bounded_recovery:
+        base = max(segment.base for segment in store.log.segments if segment.base < max(tail.end, 1))
+        cut = tail.end - dledger.HEAD_SIZE * len(np.unique(tail.offsets[tail.offsets >= base]))
+        if count := int((~beyond & (tail.offsets >= cut)).sum()):
+            yield Reason.of("messages_not_served.cut", count=count, cut=cut)
+
+
+def queues_read_beside(store: StoppedStore) -> Iterator[Reason]:
+    """Messages that a database lacks from which queues are read although files have them, and light messages in a
+    database alone: no start dispatches them again (CombineConsumeQueueStore, 5.5.0).
+    """
+    ends = store.rocksdb.ends
+    lacking: dict[str, dict[tuple[str, int], int]] = {"beside": {}, "light": {}}
+    if store.reads_rocksdb_beside:
+        for key, queue in store.queues.items():
+            first, end = _held(ends.get(key))
+            both = max(min(end, queue.end) - max(first, queue.begin), 0)
+            lacking["beside"][key] = queue.end - queue.begin - both
+    if store.light_in_rocksdb:
+        for key, rows in store.tail.rows_of.items():
+            if key[0].startswith(LIGHT_PREFIX):
+                first, end = _held(ends.get(key))
+                places = store.tail.queue_offsets[rows]
+                lacking["light"][key] = int(((places < first) | (places >= end)).sum())
+    for case, counts in lacking.items() if store.rocksdb.unread is None else ():
+        if names := [f"{topic}:{queue_id}" for (topic, queue_id), count in sorted(counts.items()) if count]:
+            yield Reason.of(f"messages_not_served.{case}", count=sum(counts.values()), queues=first_of(names))
+
+
+def _held(ends: StoredEnds | None) -> tuple[int, int]:
+    """Returns the first queue offset of a queue in a database, and the one after the last."""
+    if ends is None or ends.last is None:
+        return 0, 0
+    return ends.first[1] if ends.first else 0, ends.last[1] + 1
+
+
 def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
     """No queues at all, where the next start makes all of them again."""
     tail = store.tail
@@ -104,6 +156,8 @@ def _beyond_queues(store: StoppedStore) -> Bools:
     tail = store.tail
     ends = [store.queues[key].end_offset if key in store.queues else -1 for key in tail.keys]
     beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
+    if store.light_in_rocksdb:  # see ``queues_read_beside``
+        beyond &= ~np.array([name.startswith(LIGHT_PREFIX) for name, _ in tail.keys], np.bool_)[tail.key_of]
     for number in np.unique(tail.key_of[beyond]).tolist():
         queue, rows = store.queues.get(tail.keys[number]), tail.rows_of[tail.keys[number]]
         if queue is None or queue.batch or tail.queue_offsets[rows[-1]] >= queue.end:
@@ -151,11 +205,46 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     if store.queues_in_rocksdb or store.log.of_group:
         return
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
-    wrong = [_misplaced(tail, rows, queues[key]) for key, rows in tail.rows_of.items() if key in queues]
-    rows = np.sort(np.concatenate([np.zeros(0, np.int64), *wrong]))
-    if rows.size:
+    found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
+    for key, rows in tail.rows_of.items():
+        if key in queues and (wrong := _misplaced(tail, rows, queues[key])).size:
+            twice = _given_twice(tail, rows, wrong, queues[key])
+            found["wrong_units"].append(wrong[~twice])
+            found["queue_offsets_twice"].append(wrong[twice])
+    for case, parts in found.items():
+        rows = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
+        if rows.size:
+            first = int(tail.offsets[rows[0]])
+            yield Reason.of(case, count=int(rows.size), first=first, queues=_queues_of(tail, rows))
+
+
+def _given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
+    """Returns which of the ``wrong`` among the ``rows`` of a queue have the queue offset of an earlier one, whose unit
+    is there.
+    """
+    units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
+    other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
+    same = (tail.offsets[other] == units) & (tail.queue_offsets[other] == tail.queue_offsets[wrong])
+    return np.asarray(same & (other < wrong))
+
+
+def messages_moved(store: StoppedStore) -> Iterator[Reason]:
+    """Messages that the start dispatches to another place than theirs, for their queue ends before what it lacks; where
+    ``messages_not_served`` names what it lacks, that says enough.
+    """
+    if (
+        store.queues_in_rocksdb
+        or store.rules.leaves_gaps
+        or any(reason.unsafe for reason in messages_not_served(store))
+    ):
+        return
+    tail, moved = store.tail, [np.zeros(0, np.int64)]
+    for key, replayed in store.replayed.items():
+        if (rows := replayed.misplaced).size:
+            moved.append(rows[~_points_to(tail, rows, store.queues[key])] if key in store.queues else rows)
+    if (rows := np.sort(np.concatenate(moved))).size:
         first = int(tail.offsets[rows[0]])
-        yield Reason.of("wrong_units", count=int(rows.size), first=first, queues=_queues_of(tail, rows))
+        yield Reason.of("messages_moved", count=int(rows.size), first=first, queues=_queues_of(tail, rows))
 
 
 def _queues_of(tail: LogTail, rows: Int64s) -> str:
@@ -181,7 +270,7 @@ def _by_certainty(store: StoppedStore, not_served: Bools) -> tuple[Int64s, Int64
     served = {topic for topic, _ in store.queues}
     for number, key in enumerate(tail.keys):
         configured = key[0] in topics if topics is not None else key[0] in served or not served
-        certain[number] = key in store.queues or configured
+        certain[number] = key in store.queues or configured or key[0].startswith(LIGHT_PREFIX)
         anew[number] = -1 if key in store.queues else births.get(key[0], -1)
     older_life = tail.offsets < anew[tail.key_of]
     sure = certain[tail.key_of] & ~older_life
@@ -212,9 +301,19 @@ def log_damaged(store: StoppedStore) -> Iterator[Reason]:
     tail = store.tail
     if tail.passed:
         yield Reason.of("log_damaged.passed", places=len(tail.passed), first=tail.passed[0])
+    heads = {segment.base for segment in store.log.segments}  # see ``segments_misplaced``
+    if tail.foreign is not None and tail.foreign not in heads and not store.log.of_group:
+        yield Reason.of("log_damaged.foreign", at=tail.foreign)
     if tail.goes_on_at is not None:
         after = store.log.segments[-1].end - tail.end
         yield Reason.of("log_damaged", end=tail.end, defect=tail.defect.name, goes_on=tail.goes_on_at, after=after)
+
+
+def recovered_beyond_log(store: StoppedStore) -> Iterator[Reason]:
+    """A checkpoint beyond the end of a log whose broker believes it (``enableAcceleratedRecovery``, 5.5.0)."""
+    reached = store.checkpoint.logics_physical_offset
+    if store.conf.flag("enableAcceleratedRecovery", default=False) and reached > store.tail.end:
+        yield Reason.of("recovered_beyond_log", reached=reached, end=store.tail.end)
 
 
 def torn_tail(store: StoppedStore) -> Iterator[Reason]:

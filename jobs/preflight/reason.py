@@ -25,7 +25,8 @@ def first_of(names: Sequence[str]) -> str:
 class Reason:
     """One thing that the next start of the broker makes of a store, and what to do before it.
 
-    ``unsafe`` where messages would be lost, read twice or not be served, or the broker not start.
+    ``unsafe`` where messages would be lost, read twice or not be served, or the broker not start, or where that is not
+    ``known``.
     """
 
     rule: str
@@ -34,6 +35,7 @@ class Reason:
     unsafe: bool = True
     values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its sentences are made of."""
+    known: bool = True
 
     @classmethod
     def of(cls, case: str, /, *, unsafe: bool | None = None, **values: Any) -> Reason:
@@ -60,7 +62,10 @@ class Answer:
 
     @property
     def first_line(self) -> str:
-        return SAFE if not self.reasons else SAFE_BUT if self.safe else UNSAFE
+        if self.safe:
+            return SAFE_BUT if self.reasons else SAFE
+        in_doubt = [reason for reason in self.reasons if reason.unsafe]
+        return UNSAFE if any(reason.known for reason in in_doubt) else f"not known: {in_doubt[0].what}"
 
     def facts(self) -> dict[str, Any]:
         """Returns the answer as fields of a report."""

@@ -18,7 +18,6 @@ from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import MissingInput
-from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
@@ -56,10 +55,7 @@ def read_replica(store: StoppedStore, root: str) -> Replica:
     if not log.segments:
         what = "there is no segment in the log of this replica"
         raise MissingInput(what, path=log.directories[0], advice="ROOT is its storePathRootDir")
-    framed = log.segments
-    if log.of_group:
-        framed = tuple(replace(segment, framing=dledger.ENTRIES) for segment in framed)
-    tail = read_tail(framed, -1, DecodeRules(split_parser=store.rules.split_parser, as_broker=True))
+    tail = read_tail(log.segments, -1, DecodeRules(split_parser=store.rules.split_parser, as_broker=True))
     end = min(tail.end, store.tail.end)
     before = store.tail.offsets[store.tail.ends <= end]
     last = int(before[-1]) if len(before) else end - _BLOCK

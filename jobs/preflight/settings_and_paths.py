@@ -26,8 +26,10 @@ from storeformat.javaproperties import as_written
 from storeformat.storage import local_status, outputs
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
 from storeformat.store.log_directories import paths_unread_by_broker
+from storeformat.store.setting_names import MOVES
 
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
+PLUG_IN, TIERED = "messageStorePlugIn", "TieredMessageStore"
 _CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     "flushDiskType": ("ASYNC_FLUSH", "SYNC_FLUSH"),
@@ -125,6 +127,17 @@ def _own_log_apart(store: StoppedStore, path: str) -> str | None:
 
 def _holds_segments(directory: str) -> bool:
     return any(is_file_name(status.name) for status in local_status.statuses_in(directory))
+
+
+def not_judged(store: StoppedStore) -> Iterator[Reason]:
+    """Settings that are on and move messages, or other state, to where no rule looks: then the answer is not known."""
+    on = {name for name in MOVES if store.conf.text(name, "").lower() not in ("", "false", "default")}
+    plug_in = store.conf.text(PLUG_IN, "")
+    if plug_in and TIERED not in plug_in:
+        yield Reason.of("not_judged.messages", names=f"{PLUG_IN}={plug_in}")
+    for kind in ("messages", "state"):
+        if names := sorted(f"{name}={store.conf.text(name, '')}" for name in on if MOVES[name] == kind):
+            yield Reason.of(f"not_judged.{kind}", names=", ".join(names))
 
 
 def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:

@@ -7,26 +7,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from jobs.contract import commands
+from storeformat.arrays import Int64s
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
-from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, local_status, locations, rocksdb
+from storeformat.store import queue_ends
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
 from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
-from storeformat.store.queue_ends import QueueEnd, queue_ends
-from storeformat.store.queue_places import SEPARATE, holds_pairs
+from storeformat.store.queue_ends import QueueEnd
+from storeformat.store.queue_places import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, holds_pairs
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.store import Store, find_store
 
 _LARGEST_CHECKPOINT = 1 << 20
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,16 @@ class RocksDb:
     """Why the database of queues could not be read."""
     broken: bool = False
     """Whether that is its own fault, and no broker could open it either."""
+    ends: Mapping[tuple[str, int], StoredEnds] = field(default_factory=dict)
+    """Of queues that are read from the database although they are in files, too, or of light ones."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A queue after a start: its end, and the rows of the tail that were dispatched and are not at their place."""
+
+    end: int
+    misplaced: Int64s = field(default_factory=lambda: _NO_ROWS)
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,20 @@ class StoppedStore(Store):
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
     after_crash: bool = False
     now_ms: int = 0
+
+    @property
+    def reads_rocksdb_beside(self) -> bool:
+        """Whether its broker reads queues from a database beside files (``combineCQPreferCQType``, 5.5.0)."""
+        return self._writes_twice and self.conf.text("combineCQPreferCQType", "").lower() == "defaultrocksdb"
+
+    @property
+    def light_in_rocksdb(self) -> bool:
+        """Whether its broker keeps light queues in a database alone (5.5.0)."""
+        return self._writes_twice and self.conf.flag(LIGHT_IN_ROCKSDB, default=False)
+
+    @property
+    def _writes_twice(self) -> bool:
+        return self.rules.bounded_recovery and self.conf.flag(DOUBLE_WRITE, default=False)
 
     @property
     def config_in_databases(self) -> bool:
@@ -86,6 +114,40 @@ class StoppedStore(Store):
         return bool(stored) and self.now_ms - stored < self.conf.reserved_ms
 
     @cached_property
+    def replayed(self) -> Mapping[tuple[str, int], Replayed]:
+        """What the start makes of each queue in files, and of those that it makes anew."""
+        return {key: self._replay(key) for key in {*self.queues, *self.tail.keys}}
+
+    def _replay(self, key: tuple[str, int]) -> Replayed:
+        """Cuts a queue at the log's end and appends what is dispatched again.
+
+        Mirrors ConsumeQueue#truncateDirtyLogicFiles and #putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the
+        end of its queue whatever its queue offset, unless that is in the queue already, or the queue has no file yet.
+        """
+        queue, tail = self.queues.get(key), self.tail
+        end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
+        if queue is not None and self.log.segments and reached > tail.end and not queue.ends_in_pre_blank:
+            end, reached = min(end, queue_ends.offset_at(queue, tail.end)), tail.end
+        rows = tail.rows_of.get(key, _NO_ROWS)
+        again = rows[self.redispatch.covers(tail.offsets[rows]) & (tail.ends[rows] > reached)]
+        if not again.size:
+            return Replayed(end)
+        places = tail.queue_offsets[again]
+        if queue is None or not queue.files:
+            end = int(places[0])
+        if queue is not None and queue.batch:
+            return Replayed(max(end, int(places[-1]) + 1))
+        if (np.diff(places, prepend=end - 1) == 1).all():
+            return Replayed(int(places[-1]) + 1)
+        last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
+        before, wrong = (int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0), []
+        for row, place in zip(again.tolist(), (places - before).tolist(), strict=True):
+            if place != end:
+                wrong.append(row)
+            end += place >= end or place + before == 0
+        return Replayed(end, np.array(wrong, np.int64))
+
+    @cached_property
     def furthest_unit(self) -> int:
         return furthest_unit(self.queues.values())
 
@@ -109,28 +171,28 @@ def read_stopped_store(
     decoding = DecodeRules(
         split_parser=rules.split_parser, as_broker=True, check_crc=conf.flag("checkCRCOnRecover", default=True)
     )
-    queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends(store.root)}
+    queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends.queue_ends(store.root)}
     furthest = furthest_unit(queues.values())
     after_crash = files.exists(store.place(ABORT))
     path = store.place(CHECKPOINT)
     page = parse_checkpoint(files.read_bytes(path, _LARGEST_CHECKPOINT) if files.size_of(path) else bytes(PAGE_SIZE))
     again = redispatch(log.segments, page, rules, conf, furthest, after_crash=after_crash)
-    segments, met_from = log.segments, looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
+    met_from = looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
     if log.of_group:
         met_from, again = 0, Redispatch()
-        segments = tuple(replace(segment, framing=dledger.ENTRIES) for segment in segments)
-    return StoppedStore(
+    stopped = StoppedStore(
         *(store.root, conf, rules, store.release_reason, store.suggests),
         log=log,
-        tail=read_tail(segments, furthest, decoding, met_from),
+        tail=read_tail(log.segments, furthest, decoding, met_from, store.multi_dispatch),
         queues=queues,
         timers=read_timer_files(store.root),
-        rocksdb=_rocksdb(store),
+        rocksdb=RocksDb(),
         redispatch=again,
         checkpoint=page,
         after_crash=after_crash,
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
     )
+    return replace(stopped, rocksdb=_rocksdb(stopped))
 
 
 def furthest_unit(queues: Iterable[QueueEnd]) -> int:
@@ -141,7 +203,7 @@ def furthest_unit(queues: Iterable[QueueEnd]) -> int:
 _DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
 
 
-def _rocksdb(store: Store) -> RocksDb:
+def _rocksdb(store: StoppedStore) -> RocksDb:
     """Returns what there is of databases, and what that of the queues says where the broker is going to read it."""
     found = RocksDb(
         holds_pairs(store.place(CONSUME_QUEUE)),
@@ -150,11 +212,14 @@ def _rocksdb(store: Store) -> RocksDb:
         tuple(name for name in _DATABASES if files.exists(store.place(CONFIG, name, rocksdb.CURRENT))),
     )
     apart = store.conf.flag(SEPARATE, default=False)
-    if not store.queues_in_rocksdb or not (found.queues_apart if apart else found.queues):
+    beside = store.reads_rocksdb_beside or store.light_in_rocksdb
+    if not (store.queues_in_rocksdb or beside) or not (found.queues_apart if apart else found.queues):
         return found
     try:
         with rocksdb_queues_in(store.place(ROCKSDB_QUEUES if apart else CONSUME_QUEUE)) as queues:
-            return replace(found, dispatched=queues.dispatched() or 0)
+            ends = queues.ends() if beside else {}
+            named = {(topic.decode("utf-8", "replace"), queue_id): end for (topic, queue_id), end in ends.items()}
+            return replace(found, dispatched=queues.dispatched() or 0, ends=named)
     except DependencyMissing as error:
         return replace(found, unread=f"{error}; {error.advice}")
     except (NotAStore, MissingInput) as error:

@@ -22,6 +22,7 @@ from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.record.dispatch import dispatched
+from storeformat.record.light_queues import MultiDispatchRules, light_units
 from storeformat.storage.files import RangeReader, read_range
 
 READ_AT_MOST = 128 << 20
@@ -40,10 +41,11 @@ _PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO)
 @dataclass(frozen=True)
 class LogTail:
     """Records that go to a queue, one a row: ``offsets``, ``ends`` (after them), ``queue_offsets``, and ``key_of``
-    into ``keys`` (topic, queue id). ``begin`` and ``end`` are the part of the log that was read; ``defect`` says why it
-    ended, ``goes_on_at`` where the first younger record lies after the place where it broke. ``passed`` are places of
-    damage that recovery does not read. ``firsts`` are the offsets of the first records that recovery reads and that
-    have a trait which not every broker takes (``TRAITS``).
+    into ``keys`` (topic, queue id); a record with light queues has a row for each of them. ``begin`` and ``end`` are
+    the part of the log that was read; ``defect`` says why it ended, ``goes_on_at`` where the first younger record lies
+    after the place where it broke. ``passed`` are places of damage that recovery does not read. ``firsts`` are the
+    offsets of the first records that recovery reads and that have a trait which not every broker takes (``TRAITS``);
+    ``foreign`` is that of the first record which names another offset as its own.
     """
 
     begin: int = 0
@@ -59,6 +61,7 @@ class LogTail:
     firsts: Mapping[str, int] = field(default_factory=dict)
     time: int = 0
     """When the last record that was read was stored, in milliseconds."""
+    foreign: int | None = None
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, int], Int64s]:
@@ -82,8 +85,9 @@ class LogTail:
 class _TailRows:
     """Gathers the rows of a tail, block by block, and the first traits from ``met_from`` on."""
 
-    def __init__(self, met_from: int) -> None:
-        self.met_from = met_from
+    def __init__(self, met_from: int, light: MultiDispatchRules | None) -> None:
+        self.met_from, self.light = met_from, light
+        self.foreign: int | None = None
         self.firsts: dict[str, int] = {}
         self.parts: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
         self.numbers: dict[tuple[str, int], int] = {}
@@ -96,18 +100,22 @@ class _TailRows:
             met = block.offsets[has(block) & (block.offsets >= self.met_from)]
             if met.size:
                 self.firsts.setdefault(trait, int(met[0]))
-        heads = block.heads
-        queue_ids = heads.queue_id[rows].astype(np.int64)
-        combined = block.topic_codes[rows].astype(np.int64) << 32 | queue_ids
-        unique, inverse = np.unique(combined, return_inverse=True)
-        names = [block.topics[int(code) >> 32].decode("utf-8", "replace") for code in unique]
-        own = [
-            self.numbers.setdefault((name, int(code) & 0xFFFFFFFF), len(self.numbers))
-            for name, code in zip(names, unique, strict=True)
-        ]
+        if self.foreign is None and block.foreign.any():
+            self.foreign = int(block.offsets[block.foreign.argmax()])
+        heads, names, codes = block.heads, [*block.topics], block.topic_codes[rows].astype(np.int64)
+        queue_ids, queue_offsets = heads.queue_id[rows].astype(np.int64), heads.queue_offset[rows]
+        if self.light is not None:
+            light = light_units(block, rows, self.light)
+            order = np.argsort(np.concatenate([rows, light.rows]), kind="stable")
+            codes = np.concatenate([codes, light.name_codes + len(names)])[order]
+            queue_ids = np.concatenate([queue_ids, light.queue_ids])[order]
+            queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
+            rows, names = np.concatenate([rows, light.rows])[order], names + light.names
+        unique, inverse = np.unique(codes << 32 | queue_ids, return_inverse=True)
+        keys = [(names[code >> 32].decode("utf-8", "replace"), code & 0xFFFFFFFF) for code in unique.tolist()]
+        numbers = np.array([self.numbers.setdefault(key, len(self.numbers)) for key in keys], np.int64)
         offsets = block.offsets[rows]
-        keys = np.array(own, np.int64)[inverse] if own else np.zeros(0, np.int64)
-        self.parts.append((offsets, offsets + heads.total_size[rows], heads.queue_offset[rows], keys))
+        self.parts.append((offsets, offsets + heads.total_size[rows], queue_offsets, numbers[inverse]))
 
     def columns(self) -> tuple[Int64s, ...]:
         if not self.parts:
@@ -115,22 +123,26 @@ class _TailRows:
         return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
 
 
-def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRules, met_from: int = 0) -> LogTail:
+def read_tail(
+    segments: Sequence[Segment],
+    furthest_unit: int,
+    rules: DecodeRules,
+    met_from: int = 0,
+    light: MultiDispatchRules | None = None,
+) -> LogTail:
     """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any. Damage
     before ``met_from`` is passed over, where a sound record comes after it.
     """
-    rules = replace(rules, properties=_PROPERTIES)
+    more = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if light else ()
+    rules = replace(rules, properties=(*_PROPERTIES, *more))
     written = [segment for segment in segments if any(read_range(segment.path, 0, min(8, segment.size)))]
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
-    begin, rows, position, defect, passed = start, _TailRows(met_from), start, RecordDefect.OK, []
+    begin, rows, position, defect, passed = start, _TailRows(met_from, light), start, RecordDefect.OK, []
     while at < len(segments):
         segment = segments[at]
         with RangeReader(segment.path) as reader:
-            fresh = start <= segment.base
-            if fresh and furthest_unit <= segment.base and rows.time and _begins_older(reader, segment, rows.time):
-                break  # a leftover: the file was used before, or the log was cut at its end
             walk = chain_from(BlockWindow(reader, segment), max(start, segment.base), rules)
             for block in walk:
                 rows.add(block)
@@ -160,6 +172,7 @@ def read_tail(segments: Sequence[Segment], furthest_unit: int, rules: DecodeRule
         tuple(passed),
         rows.firsts,
         rows.time,
+        rows.foreign,
     )
 
 
@@ -177,14 +190,6 @@ def _start(segments: Sequence[Segment], last: Segment, furthest_unit: int) -> tu
     count = max(READ_AT_MOST // last.size, 1)
     first = max(at - count + 1, 0)
     return first, segments[first].base
-
-
-def _begins_older(reader: RangeReader, segment: Segment, last_time: int) -> bool:
-    """Returns whether a segment begins with a record that is older than the one before the segment."""
-    if segment.size < MAX_HEAD_SIZE:
-        return False
-    found = search_certificate(BlockWindow(reader, segment), segment.base, segment.base + 1, segment.end).first
-    return found is not None and store_timestamp_at(reader, 0) < last_time
 
 
 def _younger_record(

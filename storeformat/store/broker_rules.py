@@ -90,6 +90,8 @@ class BrokerRules:
     restores_databases: bool = False
     """Databases that are gone: JSON is taken in place of those of ``config/``, queues are read again from the log, as
     far as ``bounded_recovery`` goes (from 5.4.0)."""
+    leaves_gaps: bool = False
+    """A message that cannot be stored takes its queue offset with it (5.0.0)."""
     no_light_topics: tuple[str, ...] = ()
     no_light_prefixes: tuple[str, ...] = ()
     """Topics whose records never go to light queues (from 5.1.2)."""
@@ -149,7 +151,8 @@ def _rules(name: str, first: Release, end: Release) -> BrokerRules:
     came = {rule: since <= first if rule in _OF_ALL else since < end for rule, since in _SINCE.items()}
     went = {rule: first < until for rule, until in _UNTIL.items()}
     topics, prefixes = _NO_LIGHT.get(name, ((), ()))
-    return BrokerRules(name, **came, **went, no_light_topics=topics, no_light_prefixes=prefixes)
+    gaps = first <= (5, 0, 0) < end
+    return BrokerRules(name, **came, **went, leaves_gaps=gaps, no_light_topics=topics, no_light_prefixes=prefixes)
 
 
 _RULES = {

@@ -218,9 +218,8 @@ def log_files(root: str, conf: BrokerConf) -> LogFiles:
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))
     size = _segment_size(conf, segments)
     of_group = any(is_of_group(path) for path in directories)
-    return LogFiles(
-        tuple(directories), size, tuple(segments), stray, folders, tuple(_last_row(segments, size)), of_group, twice
-    )
+    row = _last_row(segments, size, ENTRIES if of_group else PLAIN)
+    return LogFiles(tuple(directories), size, tuple(segments), stray, folders, tuple(row), of_group, twice)
 
 
 def _directories(root: str, conf: BrokerConf) -> list[str]:
@@ -245,7 +244,7 @@ def _segment_size(conf: BrokerConf, segments: Sequence[FileStatus]) -> int:
     return lengths.most_common(1)[0][0] if lengths else StoreLayout().mapped_file_size_commit_log
 
 
-def _last_row(segments: Sequence[FileStatus], size: int) -> list[Segment]:
+def _last_row(segments: Sequence[FileStatus], size: int, framing: Framing) -> list[Segment]:
     """Returns the segments from the end back to the first that does not join."""
     row: list[Segment] = []
     for file in reversed(segments):
@@ -253,5 +252,5 @@ def _last_row(segments: Sequence[FileStatus], size: int) -> list[Segment]:
             continue
         if file.size != size or (row and int(file.name) + size != row[-1].base):
             break
-        row.append(Segment(file.path, int(file.name), size))
+        row.append(Segment(file.path, int(file.name), size, framing))
     return row[::-1]

@@ -8,7 +8,8 @@ name, class     MessageStoreConfig or BrokerConfig; empty for BrokerIdentity, Ne
 releases        those of 4.9.8, 5.1.4, 5.3.3 and 5.5.1 that have the setter, as ``javap`` lists it
 effect          ``files``: what files hold; ``kept``: what a start keeps or finds; ``delivered``: what is delivered;
                 none where it is of threads, memory, networks, metrics or authentication
-judged          ``yes`` where a rule of ``preflight`` follows it
+judged          ``yes`` where a rule of ``preflight`` follows it; else ``messages`` where it moves messages, their
+                queues or offsets to places that no rule looks at, ``state`` where it moves something else
 ==============  ======================================================================================================
 
 Effects are by the uses of each getter in these releases. Some names promise more than they do:
@@ -25,7 +26,9 @@ _TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text
 _ROWS = {row["name"]: row for row in csv.DictReader(_TABLE.splitlines())}
 EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}
 """What depends on a setting, "" for nothing of a store."""
-NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and not row["judged"])
+NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and row["judged"] != "yes")
+MOVES = {name: row["judged"] for name, row in _ROWS.items() if row["judged"] in ("messages", "state")}
+"""What a setting moves to a place that no rule of ``preflight`` looks at."""
 _LACK = {
     "5.1.4": ("4.6", "4.8", "4.9"),
     "5.3.3": ("4.6", "4.8", "4.9", "5.0", "5.1"),

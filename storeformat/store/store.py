@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from storeformat.errors import MissingInput
+from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import (
@@ -52,6 +53,14 @@ class Store:
     def queues_in_rocksdb(self) -> bool:
         """Whether its broker keeps queues in RocksDB; one before 5.2.0 knows no such storeType."""
         return self.rules.knows_rocksdb and self.conf.queues_in_rocksdb
+
+    @property
+    def multi_dispatch(self) -> MultiDispatchRules | None:
+        """Whose records its broker puts into light queues, too; None without light queues."""
+        light, rules = self.conf.flag("enableLmq", default=False), self.rules
+        if not self.conf.flag("enableMultiDispatch", default=False):
+            return None
+        return MultiDispatchRules(light, rules.no_light_topics, rules.no_light_prefixes)
 
     @property
     def is_slave(self) -> bool:

@@ -89,6 +89,16 @@ def broken_database(path: Path) -> None:
     (path / "MANIFEST-000005").write_bytes(b"x")
 
 
+def older_queues(store: StoreToStart) -> None:
+    """The log has lost its first segment, and the queues are those of a backup from before."""
+    store.segment(0).unlink()
+    for path in (store.root / "consumequeue").glob("*/*/0*"):
+        path.write_bytes(path.read_bytes()[:60].ljust(400, b"\0"))
+    for path in (store.root / "index").iterdir():
+        path.unlink()
+    store.commit({})
+
+
 def batch_type(store: StoreToStart) -> None:
     entry = {"readQueueNums": 2, "writeQueueNums": 2, "attributes": {"queue.type": "BatchCQ"}}
     store.write_config("topics.json", {"topicConfigTable": {"Orders": entry, "Stock": {}}})
@@ -160,6 +170,14 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
     "a hole": (
         "wrong_units", lambda store: flip(store.queue_directory("Orders", 0) / f"{0:020d}", 3 * 20 + 7),
     ),
+    "queues older than the log": ("messages_moved", of_release("4.9", older_queues)),
+    "a checkpoint ahead": (
+        "recovered_beyond_log",
+        of_release("5.5", lambda store: (
+            store.conf.update(enableAcceleratedRecovery="true"),
+            (store.root / "checkpoint").write_bytes(struct.pack(">6q", 0, 0, 0, 0, 0, 1 << 40).ljust(4096, b"\0")),
+        )),
+    ),
     "damage": ("log_damaged", lambda store: flip(store.segment(1), store.log.records[30].offset - SEGMENT + 5)),
     "a stray queue file": ("queue_files", lambda store: (store.queue_directory("Orders", 0) / "0").touch()),
     "a queue size": ("queue_files", lambda store: store.conf.update(mappedFileSizeConsumeQueue="800")),
@@ -204,6 +222,7 @@ NOT_FOLLOWED = {
     "index_deleted",  # publish --after-crash
     "log_begins_late",  # its segments are gone
     "queues_fewer_than_configured", "rocksdb_not_judged", "replica_shorter",  # notes that send to another job
+    "not_judged", "queue_offsets_twice",  # nothing to do, or nothing known
     "store_type", "database_not_read",  # of RocksDB: tests/drill and tests/realstore
     "epoch_file", "replica_longer", "replica_differs", "replica_begins_earlier",  # another copy of the group
 }  # fmt: skip

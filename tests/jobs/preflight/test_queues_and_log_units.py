@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.planting import flip
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, StoreToStart, finished, healthy_store
 
@@ -15,6 +16,7 @@ from jobs.preflight import queues_and_log
 from jobs.preflight.reason import Reason
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
+from storeformat.store.rocksdb_queues import StoredEnds
 
 UNIT = struct.Struct(">qiq")
 NOT_SERVED = "messages_not_served"
@@ -102,6 +104,60 @@ def test_messages_of_a_deleted_topic_have_no_units(tmp_path: Path) -> None:
     assert store.reasons("wrong_units") == []
     path.write_bytes(b"".join([units[1], *units[1:]]).ljust(QUEUE_FILE, b"\0"))
     assert store.only_reason("wrong_units").values["count"] == 1
+
+
+def test_queue_offsets_given_twice(tmp_path: Path) -> None:
+    """The first message of each keeps the place (apache/rocketmq #7689): a note, for a rebuild makes the same bytes."""
+    log = LogBuilder(SEGMENT)
+    for number in (0, 1, 2, 1, 2, 3):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+    store = finished(tmp_path / "store", log)
+    note = store.only_reason("queue_offsets_twice")
+    assert (note.values["count"], note.unsafe, store.reasons("wrong_units")) == (2, False, [])
+
+
+@pytest.mark.parametrize(("version", "moved"), [("5.0.0", 0), ("4.9.8", 3)])
+def test_what_is_dispatched_goes_to_the_end_of_its_queue(tmp_path: Path, version: str, moved: int) -> None:
+    """After a gap that is not in the queue yet; 5.0.0 leaves such gaps itself."""
+    log = LogBuilder(SEGMENT)
+    for number in (*range(5), 7, 8, 9):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+    store = finished(tmp_path / "store", log, version, dispatched=5)
+    store.commit({})
+    found = store.reasons("messages_moved")
+    assert [(reason.values["count"], reason.unsafe) for reason in found] == [(moved, True)] * bool(moved)
+
+
+def test_light_queues_are_queues(tmp_path: Path) -> None:
+    log = LogBuilder(SEGMENT)
+    for number in range(6):
+        light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(number)}
+        log.message(topic="Orders", queue_id=0, body=bytes(60), properties=light)
+    store = finished(tmp_path / "store", log, "5.3")
+    store.conf |= {"enableMultiDispatch": "true", "enableLmq": "true"}
+    reason = store.only_reason(NOT_SERVED)
+    assert (reason.values["count"], reason.values["queues"], reason.unsafe) == (6, "%LMQ%a:0", True)
+    store.conf |= {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
+    store.version = "5.5.0"
+    assert "in which this broker keeps light queues (%LMQ%a:0)" in store.only_reason(NOT_SERVED).what
+
+
+def test_queues_that_are_read_from_a_database_beside_files(tmp_path: Path) -> None:
+    store = healthy_store(tmp_path / "store", version="5.5.0")
+    store.conf["rocksdbCQDoubleWriteEnable"] = "true"
+    assert store.answer().safe
+    store.conf["combineCQPreferCQType"] = "defaultRocksDB"
+    stopped = store.stopped()
+    assert [reason.values["count"] for reason in queues_and_log.queues_read_beside(stopped)] == [40]
+    ends = {key: StoredEnds((queue.end_offset, queue.end - 1), (0, 4)) for key, queue in stopped.queues.items()}
+    held = replace(stopped, rocksdb=replace(stopped.rocksdb, ends=ends))
+    assert [reason.values["count"] for reason in queues_and_log.queues_read_beside(held)] == [16]
+
+
+def test_a_record_that_names_another_offset_as_its_own(store: StoreToStart) -> None:
+    record = store.log.records[30]
+    flip(store.segment(record.offset // SEGMENT), record.offset % SEGMENT + 33)
+    assert store.only_reason("log_damaged").values == {"at": record.offset}
 
 
 def not_loaded(path: Path, why: str) -> Reason:

@@ -1,0 +1,51 @@
+"""Stores of real brokers after public reports, and whether a start was safe, as their brokers showed."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from jobs.preflight.preflight import safe_to_start
+from storeformat.store.broker_conf import read_broker_conf
+
+CASES = Path(__file__).parents[2] / "answers" / "cases"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "unsafe", "figure"),
+    [
+        ("batch_topics_older_json", "5.3.3", "queue_type", None),
+        ("batch_type_against_files", "5.3.3", "queue_type", None),
+        ("clock_back_is_no_damage", "4.9.8", None, None),
+        ("dledger_data_as_commitlog", "5.3.3", "store_path", None),
+        ("dledger_killed_queues_cut", "5.1.4", None, None),
+        ("dledger_killed_queues_cut", "5.2.0", "messages_not_served", 17),  # apache/rocketmq #9084
+        ("dledger_killed_queues_cut", "5.3.3", "messages_not_served", 17),
+        ("dledger_killed_queues_cut", "5.5.0", None, None),
+        ("light_queue_lost", "5.5.0", "messages_not_served", 34),
+        ("light_queues_rocksdb_after_kill", "5.5.0", "messages_not_served", 6),
+        ("pop_database_broken", "5.3.3", "database_not_opened", None),
+        ("prefer_rocksdb_first_start", "5.5.0", "messages_not_served", 282),
+        ("queue_offsets_twice_circle", "5.1.4", None, None),
+        ("queues_older_than_log", "4.9.8", "messages_moved", 116),
+        ("segments_swapped", "5.3.3", "segment_misplaced", 2),
+        ("tiered_store_unread", "5.3.3", None, None),
+        ("topic_queue_mapping_torn", "5.3.3", "config_torn", None),
+    ],
+)
+def test_what_the_broker_showed(
+    tmp_path: Path, name: str, version: str, unsafe: str | None, figure: int | None
+) -> None:
+    with tarfile.open(CASES / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path in (tmp_path / "store").rglob("*") if name != "tiered_store_unread" else ():
+        os.utime(path)  # retention looks at the times of files
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf.read_text().replace("@STORE@", str(tmp_path / "store")))
+    answer = safe_to_start(str(tmp_path / "store"), read_broker_conf(str(conf), ()), version)
+    rules = {reason.rule for reason in answer.reasons if reason.unsafe}
+    assert rules == ({unsafe} if unsafe else set()), answer.lines()
+    assert figure in [reason.values.get("count") for reason in answer.reasons if reason.rule == unsafe] or not figure
