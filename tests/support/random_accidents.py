@@ -37,8 +37,9 @@ CONFIG_RULES = frozenset({
     "queues_not_read", "queues_fewer_than_configured", "no_offsets", "committed_beyond_queue", "committed_before_queue",
     "delay_offset_ahead", "delay_offset_beyond_queue", "delay_offset_behind", "delay_level_absent",
 })  # fmt: skip
-HOLE_RULES = frozenset({"segment_missing", "segment_misplaced", "log_damaged", "log_begins_late"})
-"""Rightly unsafe also without harm where records before others are destroyed: a copy may still have them."""
+LOSS_RULES = frozenset({"segment_missing", "segment_misplaced", "units_beyond_log"})
+HOLE_RULES = LOSS_RULES | {"log_damaged", "log_begins_late"}
+"""Rightly unsafe without harm where records are gone, or gone before others: a copy or another name may have them."""
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
 BATCH = 64
 
@@ -262,6 +263,8 @@ def config_harm(root: Path, healthy: Healthy) -> str:
     """``harmed``, ``unjudged`` for a file that is lost or empty or a matter of delay levels, else empty."""
     found = set()
     for name in CONFIG_FILES:
+        if name == "consumerOffset.json" and healthy.settings.get("enableLmq") == "true":
+            continue  # such a broker reads lmqConsumerOffset.json
         files = [root / "config" / name, root / "config" / f"{name}.bak"]
         contents = [path.read_bytes() if path.exists() else b"" for path in files]
         if (healthy.root / "config" / name).read_bytes() not in contents:
@@ -271,13 +274,14 @@ def config_harm(root: Path, healthy: Healthy) -> str:
 
 @dataclass
 class Trial:
-    """A store after accidents: the rules that call it unsafe, and what a start harmed. ``hole`` in its records."""
+    """A store after accidents: rules that call it unsafe, records ``gone`` (a ``hole``: before others), harm of a start."""
 
     number: int
     store: str
     accidents: list[str]
     rules: set[str]
     config: str
+    gone: int
     hole: bool
     harm: str = ""
 
@@ -288,7 +292,8 @@ class Trial:
         if (self.harm and not of_store) or (self.config == "harmed" and not of_config):
             return "FALSE SAFE"
         if of_store and not self.harm:
-            return "unsafe for a hole" if self.hole and of_store & HOLE_RULES else "FALSE ALARM"
+            lost = (self.gone and of_store & LOSS_RULES) or (self.hole and of_store & HOLE_RULES)
+            return "unsafe for lost records" if lost else "FALSE ALARM"
         return "FALSE ALARM" if of_config and not self.config and not self.harm else "unsafe" if self.rules else "safe"
 
     @property
@@ -323,9 +328,13 @@ def trials_of(release: str, seed: int, numbers: Iterable[int], directory: Path, 
             accidents, sound = plant(root, draw), healthy.sound(root)
             answer = safe_to_start(str(root), BrokerConf(healthy.settings), rules_of_release(release))
             rules = {reason.rule for reason in answer.reasons if reason.unsafe}
-            destroyed = min((healthy.records[place][0] for place in healthy.records.keys() - sound), default=1 << 62)
-            name, hole = "/".join(healthy.root.parts[-3:]), destroyed < max(sound.values(), default=0)
-            batch[root] = Trial(number, name, accidents, rules, config_harm(root, healthy), hole), healthy, sound
+            gone = [healthy.records[place][0] for place in healthy.records.keys() - sound]
+            name, hole = "/".join(healthy.root.parts[-3:]), min(gone, default=1 << 62) < max(sound.values(), default=0)
+            batch[root] = (
+                Trial(number, name, accidents, rules, config_harm(root, healthy), len(gone), hole),
+                healthy,
+                sound,
+            )
             if keep:
                 shutil.copytree(root, root.with_name(f"{root.name}-before"))
                 (root.with_name(f"{root.name}-answer")).write_text("\n".join(answer.lines()), encoding="utf-8")

@@ -172,8 +172,10 @@ final class Answers {
                 while (next < (Long) queue.get("maxOffset") && records.size() < MOST_PULLED) {
                     GetMessageResult result = store.getMessage(GROUP, topic.getKey(), queueId, next, 1, null);
                     for (ByteBuffer record : result.getMessageBufferList()) {
-                        records.add(Arrays.asList(result.getNextBeginOffset(),
-                            record.getLong(record.position() + PHYSICAL_OFFSET_AT)));
+                        if (record.getInt(record.position()) == record.remaining()) {  // a client can decode it
+                            records.add(Arrays.asList(result.getNextBeginOffset(),
+                                record.getLong(record.position() + PHYSICAL_OFFSET_AT)));
+                        }
                     }
                     result.release();
                     if (result.getNextBeginOffset() <= next) {
