@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from answers.accidents import ACCIDENTS, INDEX, LOG, QUEUES, STATE, Store
-from support.real_store import FEATURES, RELEASES, Pulled, RealStore, RealStoreFailed
+from support.real_store import FEATURES, RELEASES, Pulled, RealStore
 from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 from support.wrong_stores import UNIT, queue_units
@@ -274,7 +274,7 @@ def config_harm(root: Path, healthy: Healthy) -> str:
 
 @dataclass
 class Trial:
-    """A store after accidents: rules that call it unsafe, records ``gone`` (a ``hole``: before others), harm of a start."""
+    """A store after accidents: rules that call it unsafe, records ``gone`` (``hole``: before others), a start's harm."""
 
     number: int
     store: str
@@ -304,17 +304,6 @@ class Trial:
         return f"{self.number:4} {self.store} {self.group}; {self.harm or 'no harm'}; config {self.config or 'sound'}"
 
 
-def pulled_of_each(judge: RealStore, roots: Sequence[Path]) -> list[Pulled]:
-    """What each store says; one that ends the process does so alone."""
-    try:
-        return judge.pull(roots)
-    except RealStoreFailed as failure:
-        if len(roots) == 1:
-            return [Pulled(None, (), f"the process ends: {str(failure)[-100:]}")]
-        half = len(roots) // 2
-        return pulled_of_each(judge, roots[:half]) + pulled_of_each(judge, roots[half:])
-
-
 def trials_of(release: str, seed: int, numbers: Iterable[int], directory: Path, *, keep: bool) -> list[Trial]:
     """The trials of one release: every fourth number is its own."""
     own = [number for number in numbers if RELEASES[number % len(RELEASES)] == release]
@@ -338,7 +327,7 @@ def trials_of(release: str, seed: int, numbers: Iterable[int], directory: Path, 
             if keep:
                 shutil.copytree(root, root.with_name(f"{root.name}-before"))
                 (root.with_name(f"{root.name}-answer")).write_text("\n".join(answer.lines()), encoding="utf-8")
-        judged = pulled_of_each(RealStore(release), list(batch))
+        judged = RealStore(release).pull(list(batch))
         for (root, (trial, healthy, sound)), pulled in zip(batch.items(), judged, strict=True):
             trial.harm = harm_of(healthy, sound, pulled)
             found.append(trial)
