@@ -274,7 +274,7 @@ def config_harm(root: Path, healthy: Healthy) -> str:
 
 @dataclass
 class Trial:
-    """A store after accidents: rules that call it unsafe, records ``gone`` (``hole``: before others), a start's harm."""
+    """A store after accidents: its unsafe rules, records ``gone`` (``hole``: before others), and the harm."""
 
     number: int
     store: str
