@@ -73,6 +73,7 @@ JAVA_OPTIONS = (
 )
 _WITH_ITS_OWN_LIMITS = tuple(option for option in JAVA_OPTIONS if "diskSpace" not in option)
 _TIMEOUT = 1800
+_STALLED_MS = 20_000
 _BENCH_OPTIONS = ("-Xms1g", "-Xmx2g", *JAVA_OPTIONS[2:])
 
 
@@ -125,6 +126,17 @@ class Opened:
     store: Store
     answers: Mapping[str, Any]
     puts: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What consumers get of a store: (next offset, commit-log offset) of each message by topic and queue id; None where
+    it does not load or start, with the reason in ``failure``. ``puts`` as those of ``Opened``.
+    """
+
+    queues: Mapping[tuple[str, int], Sequence[tuple[int, int]]] | None
+    puts: Sequence[Mapping[str, Any]]
+    failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +239,27 @@ class RealStore:
         return [
             Opened(self._store(entry, job["settings"]), entry.get("answers", {}), entry.get("put", []))
             for entry, job in zip(self._run("open", jobs), jobs, strict=True)
+        ]
+
+    def pull(self, roots: Sequence[Path]) -> list[Pulled]:
+        """Returns what consumers get of each store after a start, and the puts after that; damaged stores may fail."""
+        jobs = [
+            {"root": str(root), "settings": _described_settings(root), "pull": True, "put": True, "may_fail": True}
+            for root in roots
+        ]
+        entries = self._run("open", jobs, (*JAVA_OPTIONS, f"-Drealstore.dispatchTimeoutMs={_STALLED_MS}"))
+        return [
+            Pulled(
+                {
+                    (queue["topic"], queue["queueId"]): [(following, offset) for following, offset in queue["records"]]
+                    for queue in entry["pulled"]
+                }
+                if "pulled" in entry
+                else None,
+                entry.get("put", []),
+                entry.get("failure", "does not load"),
+            )
+            for entry in entries
         ]
 
     def load(self, roots: Sequence[Path], settings: Settings | None = None) -> list[Store]:

@@ -25,6 +25,7 @@ final class Answers {
     private static final int TIMES = 40;
     private static final String GROUP = "judge";
     private static final int PHYSICAL_OFFSET_AT = 28;
+    private static final int MOST_PULLED = 100_000;
 
     private final OpenStore open;
     private final DefaultMessageStore store;
@@ -34,7 +35,7 @@ final class Answers {
         this.store = open.store;
     }
 
-    /** Job entry: root, settings, put (one message more for every queue), ask (default true). */
+    /** Job entry: root, settings, put (one message more for every queue), ask, pull, may_fail. */
     static Map<String, Object> open(JSONObject job) throws Exception {
         OpenStore open = OpenStore.load(job, null);
         if (!open.loaded) {
@@ -45,6 +46,9 @@ final class Answers {
         Map<String, Object> result = new LinkedHashMap<>(open.describe());
         if (job.getBooleanValue("ask")) {
             result.put("answers", answers.all());
+        }
+        if (job.getBooleanValue("pull")) {
+            result.put("pulled", answers.pulled());
         }
         if (job.getBooleanValue("put")) {
             result.put("put", answers.putOnePerQueue());
@@ -156,6 +160,36 @@ final class Answers {
     }
 
     /** Returns null for a query by tag where the release has none. */
+    /** What a consumer gets that asks each queue for one message after the other: (offset to ask for next, its record's
+     *  offset in the log) of each. */
+    private List<Object> pulled() throws Exception {
+        List<Object> queues = new ArrayList<>();
+        for (Map.Entry<String, List<Integer>> topic : open.queues().entrySet()) {
+            for (int queueId : topic.getValue()) {
+                Map<String, Object> queue = open.describe(topic.getKey(), queueId);
+                List<Object> records = new ArrayList<>();
+                long next = (Long) queue.get("minOffset");
+                while (next < (Long) queue.get("maxOffset") && records.size() < MOST_PULLED) {
+                    GetMessageResult result = store.getMessage(GROUP, topic.getKey(), queueId, next, 1, null);
+                    for (ByteBuffer record : result.getMessageBufferList()) {
+                        if (record.getInt(record.position()) == record.remaining()) {  // a client can decode it
+                            records.add(Arrays.asList(result.getNextBeginOffset(),
+                                record.getLong(record.position() + PHYSICAL_OFFSET_AT)));
+                        }
+                    }
+                    result.release();
+                    if (result.getNextBeginOffset() <= next) {
+                        break;
+                    }
+                    next = result.getNextBeginOffset();
+                }
+                queue.put("records", records);
+                queues.add(queue);
+            }
+        }
+        return queues;
+    }
+
     private Map<String, Object> query(String type, String topic, String key) throws Exception {
         QueryMessageResult result;
         if (type.equals("K")) {

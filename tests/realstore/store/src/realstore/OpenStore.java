@@ -21,7 +21,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A running DefaultMessageStore: no delivery, no expiry, free port; everything is dispatched before it closes. */
 final class OpenStore implements AutoCloseable {
-    private static final long DISPATCH_TIMEOUT_MS = 600_000;
+    private static final long DISPATCH_TIMEOUT_MS =
+        Long.getLong("realstore.dispatchTimeoutMs", 600_000);
     private static final String BATCH_TOPICS = "batch_topics";
 
     /** Keep the machine out of it: no expiry by age or disk space, no refusal while it is busy, no fixed port, no
