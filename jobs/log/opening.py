@@ -97,7 +97,7 @@ class OpenedStore(Store):
         layout, rules = self.layout, self.rules
         return DispatchRules(
             delay_millis=parse_delay_levels(layout.message_delay_level),
-            message_index_enable=layout.message_index_enable,
+            message_index_enable=layout.writes_index_files,
             index_tags=rules.index_tags,
             multi_dispatch=self.multi_dispatch,
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),

@@ -111,7 +111,7 @@ def queue_types(store: StoppedStore) -> Iterator[Reason]:
     """
     if store.config_in_databases or not store.rules.reads_batches_and_timers:
         return
-    batch = {topic for topic, queues in (store.configs[_TOPICS].value or {}).items() if queues.batch}
+    batch = store.batch_topics
     wrong = sorted({topic for (topic, _), queue in store.queues.items() if queue.batch != (topic in batch)})
     if wrong:
         yield Reason.of("queue_type", count=len(wrong), first=first_of(wrong), directory=quoted(store.place("config")))

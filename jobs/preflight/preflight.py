@@ -134,6 +134,7 @@ def not_looked_at(store: StoppedStore) -> list[str]:
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
         *(["units of queues in RocksDB, delay levels and timers"] if store.queues_in_rocksdb else []),
         *(["topics, groups and committed offsets in databases"] if store.config_in_databases else []),
+        *(["light queues, without --broker-version"] if store.release_assumed and store.multi_dispatch else []),
         "entries of the index",
         "what consumers of POP hold",
         *([] if conf.from_file else ["broker.conf, which was not given"]),

@@ -24,7 +24,7 @@ from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
-from jobs.preflight.stopped_store import StoppedStore
+from jobs.preflight.stopped_store import StoppedStore, appended
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log import dledger
@@ -34,7 +34,7 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
-from storeformat.store.layout import StoreLayout
+from storeformat.store.layout import StoreLayout, is_file_name
 from storeformat.store.log_directories import with_committed
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.recovery import recovered_from
@@ -160,16 +160,18 @@ def _beyond_queues(store: StoppedStore) -> Bools:
         beyond &= ~np.array([name.startswith(LIGHT_PREFIX) for name, _ in tail.keys], np.bool_)[tail.key_of]
     for number in np.unique(tail.key_of[beyond]).tolist():
         queue, rows = store.queues.get(tail.keys[number]), tail.rows_of[tail.keys[number]]
-        if queue is None or queue.batch or tail.queue_offsets[rows[-1]] >= queue.end:
+        light = tail.keys[number][0].startswith(LIGHT_PREFIX)
+        if queue is None or queue.batch or light or tail.queue_offsets[rows[-1]] >= queue.end:
             continue
         if _points_to(tail, rows[-1:], queue).all():
             beyond[rows] = False  # its last units are old ones: the queue was cut, and the log with it
     return beyond
 
 
-def _points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
-    """Returns of some records of an ordinary queue whether the unit at their queue offset is theirs."""
-    units, begins = queue_ends.units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
+def _points_to(tail: LogTail, rows: Int64s, queue: QueueEnd, places: Int64s | None = None) -> Bools:
+    """Returns of some records of an ordinary queue whether the unit at their queue offset, or place, is theirs."""
+    units = queue_ends.units_at(queue, tail.queue_offsets[rows] if places is None else places)
+    begins = tail.offsets[rows]
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
 
 
@@ -189,6 +191,10 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
 
 def _misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     """Returns those records of an ordinary queue that it should have, and has not at their place."""
+    if queue.topic.startswith(LIGHT_PREFIX):  # what counts is their order
+        rows, places, _ = appended(tail, rows, queue_ends.offset_at(queue, int(tail.offsets[rows[0]])))
+        inside = places < queue.end
+        return rows[inside][~_points_to(tail, rows[inside], queue, places[inside])]
     rows = rows[tail.queue_offsets[rows] < queue.end]
     later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
     rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
@@ -345,18 +351,47 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
                 yield empty_last_file(store, "queue_files", queue.files[-1])
             for file in queue.stray:
                 yield Reason.of("queue_files.stray", path=file.path, cure=_made_again(store, file))
-            name = f"queue {queue.queue_id} of {queue.topic}"
-            if not unread.isdisjoint(queue.files):
-                continue
-            if queue.lost_units:
-                yield Reason.of("queue_files.unfinished", name=name, count=queue.lost_units)
-            elif queue.empty_last:
-                yield Reason.of("queue_files.no_unit", name=name, remove=command("rm", "--", queue.files[-1].path))
-            elif queue.ends_in_pre_blank:
-                yield Reason.of("queue_files.fillers", name=name)
+            for folder in queue.folders:
+                if is_file_name(folder.name) or store.release_assumed or not store.rules.passes_over_directories:
+                    yield Reason.of("queue_files.folder", path=folder.path, aside=store.set_aside(folder.path))
+            if unread.isdisjoint(queue.files):
+                yield from _end_of_queue(store, queue)
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
     if batches and not reads_batches:
         yield Reason.of("queue_files.batches", count=len(batches), first=first_of(batches))
+
+
+def _end_of_queue(store: StoppedStore, queue: QueueEnd) -> Iterator[Reason]:
+    name = f"queue {queue.queue_id} of {queue.topic}"
+    if queue.lost_units:
+        if count := queue.lost_units if queue.batch else _lost_after_end(store, queue):
+            yield Reason.of("queue_files.unfinished", name=name, count=count)
+    elif queue.empty_last:
+        if not _is_filled(store, queue):
+            yield Reason.of("queue_files.no_unit", name=name, remove=command("rm", "--", queue.files[-1].path))
+    elif queue.ends_in_pre_blank:
+        yield Reason.of("queue_files.fillers", name=name)
+
+
+def _lost_after_end(store: StoppedStore, queue: QueueEnd) -> int:
+    """Returns how many messages have units in files that recovery deletes, and are not dispatched again; a copy of
+    another file has none of its own.
+    """
+    tail = store.tail
+    places, units = queue_ends.units_after_end(queue)
+    offsets = units["phy_offset"].astype(np.int64)
+    rows = tail.rows_of.get((queue.topic, queue.queue_id), np.zeros(0, np.int64))
+    lost = ~store.redispatch.covers(offsets)
+    for at in np.flatnonzero(lost & (offsets >= tail.begin)).tolist():
+        own = rows[np.searchsorted(tail.offsets[rows], offsets[at]) :][:1]
+        lost[at] = own.size and tail.offsets[own[0]] == offsets[at] and tail.queue_offsets[own[0]] == places[at]
+    return int(lost.sum())
+
+
+def _is_filled(store: StoppedStore, queue: QueueEnd) -> bool:
+    """Whether a start after a crash puts units into a last file that has none."""
+    replayed = store.replayed[queue.topic, queue.queue_id]
+    return store.after_crash and replayed.end > queue.end and not replayed.misplaced.size
 
 
 def _made_again(store: StoppedStore, file: FileStatus) -> str:

@@ -15,6 +15,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
+from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, local_status, locations, rocksdb
 from storeformat.store import queue_ends
 from storeformat.store.broker_conf import BrokerConf
@@ -52,6 +53,22 @@ class RocksDb:
     """Whether that is its own fault, and no broker could open it either."""
     ends: Mapping[tuple[str, int], StoredEnds] = field(default_factory=dict)
     """Of queues that are read from the database although they are in files, too, or of light ones."""
+
+
+def appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
+    """Returns which rows go into a queue that ends at ``end``, where to, and its new end.
+
+    Mirrors ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the end of its queue whatever its queue
+    offset, but not if that is in the queue already; 0 never is.
+    """
+    offsets = tail.queue_offsets[rows]
+    if (np.diff(offsets, prepend=end - 1) == 1).all():
+        return rows, offsets, end + len(rows)
+    put, first = np.zeros(len(rows), np.bool_), end
+    for number, offset in enumerate(offsets.tolist()):
+        put[number] = offset >= end or offset == 0
+        end += bool(put[number])
+    return rows[put], np.arange(first, end), end
 
 
 @dataclass(frozen=True)
@@ -119,11 +136,7 @@ class StoppedStore(Store):
         return {key: self._replay(key) for key in {*self.queues, *self.tail.keys}}
 
     def _replay(self, key: tuple[str, int]) -> Replayed:
-        """Cuts a queue at the log's end and appends what is dispatched again.
-
-        Mirrors ConsumeQueue#truncateDirtyLogicFiles and #putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the
-        end of its queue whatever its queue offset, unless that is in the queue already, or the queue has no file yet.
-        """
+        """Cuts a queue at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends what is dispatched again."""
         queue, tail = self.queues.get(key), self.tail
         end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
         if queue is not None and self.log.segments and reached > tail.end and not queue.ends_in_pre_blank:
@@ -132,20 +145,22 @@ class StoppedStore(Store):
         again = rows[self.redispatch.covers(tail.offsets[rows]) & (tail.ends[rows] > reached)]
         if not again.size:
             return Replayed(end)
-        places = tail.queue_offsets[again]
         if queue is None or not queue.files:
-            end = int(places[0])
-        if queue is not None and queue.batch:
-            return Replayed(max(end, int(places[-1]) + 1))
-        if (np.diff(places, prepend=end - 1) == 1).all():
-            return Replayed(int(places[-1]) + 1)
+            end = int(tail.queue_offsets[again[0]])
+        if queue.batch if queue is not None else key[0] in self.batch_topics:
+            return Replayed(max(end, int(tail.queue_offsets[again[-1]]) + 1))
         last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
-        before, wrong = (int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0), []
-        for row, place in zip(again.tolist(), (places - before).tolist(), strict=True):
-            if place != end:
-                wrong.append(row)
-            end += place >= end or place + before == 0
-        return Replayed(end, np.array(wrong, np.int64))
+        before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
+        put, places, end = appended(tail, again, end)
+        if key[0].startswith(LIGHT_PREFIX):  # what counts is their order
+            return Replayed(end)
+        at_place = put[tail.queue_offsets[put] - before == places]
+        return Replayed(end, np.setdiff1d(again, at_place))
+
+    @cached_property
+    def batch_topics(self) -> set[str]:
+        """Topics with ``queue.type=BatchCQ`` in topics.json."""
+        return batch_topics_of(self)
 
     @cached_property
     def furthest_unit(self) -> int:
@@ -180,10 +195,13 @@ def read_stopped_store(
     met_from = looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
     if log.of_group:
         met_from, again = 0, Redispatch()
+    light = None if store.release_assumed else store.multi_dispatch
+    if light is not None:
+        light = replace(light, excluded_topics=(*light.excluded_topics, *batch_topics_of(store)))
     stopped = StoppedStore(
         *(store.root, conf, rules, store.release_reason, store.suggests),
         log=log,
-        tail=read_tail(log.segments, furthest, decoding, met_from, store.multi_dispatch),
+        tail=read_tail(log.segments, furthest, decoding, met_from, light),
         queues=queues,
         timers=read_timer_files(store.root),
         rocksdb=RocksDb(),
@@ -193,6 +211,11 @@ def read_stopped_store(
         now_ms=int(time.time() * 1000) if now_ms is None else now_ms,
     )
     return replace(stopped, rocksdb=_rocksdb(stopped))
+
+
+def batch_topics_of(store: Store) -> set[str]:
+    """Returns the topics with ``queue.type=BatchCQ`` in topics.json."""
+    return {topic for topic, queues in (store.configs["topics.json"].value or {}).items() if queues.batch}
 
 
 def furthest_unit(queues: Iterable[QueueEnd]) -> int:

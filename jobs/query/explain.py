@@ -36,8 +36,8 @@ def _reason(options: QueryOptions, offline: OfflineStore, row: dict[str, Any], a
         return "found"
     if row["transaction_type"] == "rollback":
         return "never indexed: a rolled back message"
-    if not offline.store.layout.message_index_enable:
-        return "never indexed: messageIndexEnable is false"
+    if not offline.store.layout.writes_index_files:
+        return "never indexed: messageIndexEnable or indexFileWriteEnable is false"
     if not options.begin <= stored_at(row) <= options.end:
         return "stored outside of the time that was asked for"
     headers = offline.index_files()

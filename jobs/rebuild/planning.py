@@ -237,7 +237,7 @@ def plan_index_files(
     last_record = max((scan.dispatched.last for scan in scans), default=-1)
     last_entry = max((scan.dispatched.last_entry for scan in scans), default=-1)
     asked_for_next = not parts or (parts[-1].rows == capacity and last_record > last_entry)
-    if layout.message_index_enable and last_record >= 0 and asked_for_next:
+    if layout.writes_index_files and last_record >= 0 and asked_for_next:
         parts.append(staged[:0])  # begins when the one before ended
     names = index_file.index_file_names([timestamp_of(*part.first) if len(part) else end_timestamp for part in parts])
     previous = [None, *(part.last for part in parts if len(part))]

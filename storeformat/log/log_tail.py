@@ -45,7 +45,7 @@ class LogTail:
     the part of the log that was read; ``defect`` says why it ended, ``goes_on_at`` where the first younger record lies
     after the place where it broke. ``passed`` are places of damage that recovery does not read. ``firsts`` are the
     offsets of the first records that recovery reads and that have a trait which not every broker takes (``TRAITS``);
-    ``foreign`` is that of the first record which names another offset as its own.
+    ``foreign`` is that of the first record which names another offset as its own; older ones at the end do no harm.
     """
 
     begin: int = 0
@@ -88,6 +88,7 @@ class _TailRows:
     def __init__(self, met_from: int, light: MultiDispatchRules | None) -> None:
         self.met_from, self.light = met_from, light
         self.foreign: int | None = None
+        self.first_foreign: int | None = None
         self.firsts: dict[str, int] = {}
         self.parts: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
         self.numbers: dict[tuple[str, int], int] = {}
@@ -100,8 +101,10 @@ class _TailRows:
             met = block.offsets[has(block) & (block.offsets >= self.met_from)]
             if met.size:
                 self.firsts.setdefault(trait, int(met[0]))
-        if self.foreign is None and block.foreign.any():
-            self.foreign = int(block.offsets[block.foreign.argmax()])
+        if self.first_foreign is None and block.foreign.any():
+            self.first_foreign = int(block.offsets[block.foreign.argmax()])
+        if self.first_foreign is not None and (block.offsets[~block.foreign] > self.first_foreign).any():
+            self.foreign = self.first_foreign
         heads, names, codes = block.heads, [*block.topics], block.topic_codes[rows].astype(np.int64)
         queue_ids, queue_offsets = heads.queue_id[rows].astype(np.int64), heads.queue_offset[rows]
         if self.light is not None:

@@ -85,6 +85,8 @@ class BrokerRules:
     starts_at_furthest_queue: bool = False
     """After a clean stop the log is read from the segment where the furthest queue ends, not from the third-last one
     (from 5.3.2)."""
+    dispatches_after_queues: bool = False
+    """After a clean stop what lies after all queues is dispatched (from 5.3.2)."""
     takes_offsets_file: bool = False
     """A broker with RocksDB queues takes consumerOffset.json into its database (from 5.3.2)."""
     restores_databases: bool = False
@@ -129,6 +131,7 @@ _SINCE: dict[str, Release] = {
     "knows_rocksdb": (5, 2, 0),
     "dispatch_uncommitted": (5, 2, 0),
     "starts_at_furthest_queue": (5, 3, 2),
+    "dispatches_after_queues": (5, 3, 2),
     "takes_offsets_file": (5, 3, 2),
     "bounded_recovery": (5, 4, 0),
     "index_tags": (5, 4, 0),
@@ -138,7 +141,7 @@ _SINCE: dict[str, Release] = {
 """With which releases rules came. Where one came between the releases of a name, the name has it, unless its lack is
 what an operator has to know (``_OF_ALL``).
 """
-_OF_ALL = {"reads_long_topics", "passes_over_directories", "deletes_empty_file"}
+_OF_ALL = {"dispatches_after_queues", "reads_long_topics", "passes_over_directories", "deletes_empty_file"}
 _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "5.1": (("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"), ("%RETRY%",)),
     "5.3": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),

@@ -56,6 +56,7 @@ class StoreLayout:
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     message_index_enable: bool = True
+    index_file_write_enable: bool = True
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     store_path_commit_log: str = ""
     mapper_file_size_batch_consume_queue: int = 300_000 * batch_consume_queue.UNIT_SIZE
@@ -84,6 +85,11 @@ class StoreLayout:
     def index_file_size(self) -> int:
         """Bytes of an index file: header, slots, entries."""
         return index_file.index_file_size(self.max_hash_slot_num, self.max_index_num)
+
+    @property
+    def writes_index_files(self) -> bool:
+        """Whether the broker has its index in files (5.5.0 may have it in RocksDB alone)."""
+        return self.message_index_enable and self.index_file_write_enable
 
     def settings(self) -> dict[str, object]:
         """Returns the settings under their broker.conf names."""

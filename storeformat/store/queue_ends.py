@@ -38,8 +38,8 @@ class QueueEnd:
     """One queue, as its broker would find it before it reads the log.
 
     ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset after the last unit's record (-1
-    without units). ``stray`` are files that no queue has; ``lost_units`` stand in files after the one where recovery
-    ends the queue; ``empty_last`` tells that the last file has no unit.
+    without units). ``stray`` are files that no queue has, ``folders`` directories; ``lost_units`` stand in files after
+    the one where recovery ends the queue; ``empty_last`` tells that the last file has no unit.
     """
 
     topic: str
@@ -50,6 +50,7 @@ class QueueEnd:
     end: int = 0
     end_offset: int = -1
     stray: tuple[FileStatus, ...] = ()
+    folders: tuple[FileStatus, ...] = ()
     lost_units: int = 0
     empty_last: bool = False
 
@@ -74,7 +75,8 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     entries = local_status.statuses_in(directory)
     own = tuple(entry for entry in entries if is_file_name(entry.name) and not entry.is_directory)
     stray = tuple(entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory)
-    queue = QueueEnd(topic, queue_id, own, batch, stray=stray)
+    folders = tuple(entry for entry in entries if entry.is_directory)
+    queue = QueueEnd(topic, queue_id, own, batch, stray=stray, folders=folders)
     kind = _kind_of(queue)
     if not own:
         return queue
@@ -135,6 +137,17 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
             with files.RangeReader(file.path) as reader:
                 found[rows] = _units(reader, first, last - first + 1, consume_queue)[places[rows] - first]
     return found
+
+
+def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
+    """Returns queue offsets and units in the files after the one where recovery ends an ordinary queue."""
+    later = [file for file in queue.files if int(file.name) // consume_queue.UNIT_SIZE > queue.end]
+    ranges = [
+        int(file.name) // consume_queue.UNIT_SIZE + np.arange(file.size // consume_queue.UNIT_SIZE) for file in later
+    ]
+    places = np.concatenate([np.zeros(0, np.int64), *ranges])
+    units = units_at(queue, places)
+    return places[consume_queue.is_valid(units)], units[consume_queue.is_valid(units)]
 
 
 def _first_written(file: FileStatus) -> int:

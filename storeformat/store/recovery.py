@@ -72,7 +72,7 @@ def redispatch(
         return Redispatch(_matched(segments, page, rules, conf, first))
     if not rules.trusts_clean_stop or conf.flag("recheckReputOffsetFromCq", default=False):
         return Redispatch(max(furthest_unit, segments[0].base))
-    if rules.bounded_recovery:
+    if rules.dispatches_after_queues:
         return Redispatch(max(furthest_unit, first), furthest_unit)
     return Redispatch()
 

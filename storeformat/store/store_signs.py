@@ -68,7 +68,7 @@ def _fit_index_sizes(
     """
     own = _index_files(root)
     sizes = {entry.size for entry in own}
-    if not sizes or not layout.message_index_enable or layout.index_file_size in sizes:
+    if not sizes or not layout.writes_index_files or layout.index_file_size in sizes:
         return layout, []
     if "maxHashSlotNum" not in given and "maxIndexNum" not in given:
         for entry in own:

@@ -25,11 +25,10 @@ from pathlib import Path
 
 from answers.accidents import ACCIDENTS, INDEX, LOG, QUEUES, STATE, Store
 from support.real_store import FEATURES, RELEASES, Pulled, RealStore
-from support.rebuilding import rules_of_release
 from support.store_to_start import configure
 from support.wrong_stores import UNIT, queue_units
 
-from jobs.preflight.answer import safe_to_start
+from jobs.preflight.preflight import safe_to_start
 from storeformat.store.broker_conf import BrokerConf
 
 CONFIG_RULES = frozenset({
@@ -315,7 +314,7 @@ def trials_of(release: str, seed: int, numbers: Iterable[int], directory: Path, 
             healthy = draw.choice(stores)
             shutil.copytree(healthy.root, root)
             accidents, sound = plant(root, draw), healthy.sound(root)
-            answer = safe_to_start(str(root), BrokerConf(healthy.settings), rules_of_release(release))
+            answer = safe_to_start(str(root), BrokerConf(healthy.settings), release)
             rules = {reason.rule for reason in answer.reasons if reason.unsafe}
             gone = [healthy.records[place][0] for place in healthy.records.keys() - sound]
             name, hole = "/".join(healthy.root.parts[-3:]), min(gone, default=1 << 62) < max(sound.values(), default=0)

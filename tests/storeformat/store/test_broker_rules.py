@@ -24,6 +24,14 @@ _5_3 = _5_1 | {
     "takes_offsets_file",
 }
 
+_5_5 = _5_3 | {
+    "dispatches_after_queues",
+    "bounded_recovery",
+    "index_tags",
+    "checkpoint_queue_offset",
+    "restores_databases",
+}
+
 
 @pytest.mark.parametrize(
     ("release", "flags"),
@@ -35,7 +43,7 @@ _5_3 = _5_1 | {
         ("5.1.0", _5_0 | {"leaves_gaps"}),
         ("5.1.4", _5_1),
         ("5.3.3", _5_3),
-        ("5.5.0", _5_3 | {"bounded_recovery", "index_tags", "checkpoint_queue_offset", "restores_databases"}),
+        ("5.5.0", _5_5),
     ],
 )  # fmt: skip
 def test_flags_of_a_release(release: str, flags: set[str]) -> None:
@@ -50,19 +58,20 @@ _WITHIN = {
     "passes_over_directories",
     "deletes_empty_file",
 }
-_WITHIN |= {"starts_at_furthest_queue", "takes_offsets_file"}
+_SINCE_5_3_2 = {"starts_at_furthest_queue", "takes_offsets_file", "dispatches_after_queues"}
+_WITHIN |= {*_SINCE_5_3_2, "leaves_gaps"}
 
 
 @pytest.mark.parametrize(
     ("text", "version", "exact"),
     [
         ("4.5.2", "4.6", set()), ("4.7.0", "4.6", set()), ("4.7.1", "4.8", set()), ("4.9.1", "4.9", set()),
-        ("V4_9_8", "4.9", {"corrects_delay_offsets"}), ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets"}),
+        ("V4_9_8", "4.9", {"corrects_delay_offsets"}), ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets", "leaves_gaps"}),
         ("5.1.0", "5.0", {"corrects_delay_offsets", "may_read_long_topics", "reads_long_topics",
                           "passes_over_directories"}),
-        ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", set(_WITHIN)),
-        ("release-5.3.1", "5.3", set(_WITHIN) - {"starts_at_furthest_queue", "takes_offsets_file"}),
-        ("5.6.0", "5.5", set(_WITHIN)),
+        ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", _WITHIN - {"leaves_gaps"}),
+        ("release-5.3.1", "5.3", _WITHIN - {*_SINCE_5_3_2, "leaves_gaps"}),
+        ("5.6.0", "5.5", _WITHIN - {"leaves_gaps"}),
     ],
 )  # fmt: skip
 def test_a_release_as_people_write_it(text: str, version: str, exact: set[str] | None) -> None:
