@@ -66,7 +66,8 @@ _WITHIN |= {*_SINCE_5_3_2, "leaves_gaps"}
     ("text", "version", "exact"),
     [
         ("4.5.2", "4.6", set()), ("4.7.0", "4.6", set()), ("4.7.1", "4.8", set()), ("4.9.1", "4.9", set()),
-        ("V4_9_8", "4.9", {"corrects_delay_offsets"}), ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets", "leaves_gaps"}),
+        ("V4_9_8", "4.9", {"corrects_delay_offsets"}),
+        ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets", "leaves_gaps"}),
         ("5.1.0", "5.0", {"corrects_delay_offsets", "may_read_long_topics", "reads_long_topics",
                           "passes_over_directories"}),
         ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", _WITHIN - {"leaves_gaps"}),
