@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from jobs.contract import commands
-from storeformat.arrays import Int64s
+from storeformat.arrays import Bools, Int64s
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
@@ -62,7 +62,7 @@ def appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int
     offset, but not if that is in the queue already; 0 never is.
     """
     offsets = tail.queue_offsets[rows]
-    if (np.diff(offsets, prepend=end - 1) == 1).all():
+    if offsets[0] == end and offsets[-1] - end == len(rows) - 1 and (np.diff(offsets) == 1).all():
         return rows, offsets, end + len(rows)
     put, first = np.zeros(len(rows), np.bool_), end
     for number, offset in enumerate(offsets.tolist()):
@@ -133,16 +133,17 @@ class StoppedStore(Store):
     @cached_property
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
         """What the start makes of each queue in files, and of those that it makes anew."""
-        return {key: self._replay(key) for key in {*self.queues, *self.tail.keys}}
+        covered = self.redispatch.covers(self.tail.offsets)
+        return {key: self._replay(key, covered) for key in {*self.queues, *self.tail.keys}}
 
-    def _replay(self, key: tuple[str, int]) -> Replayed:
+    def _replay(self, key: tuple[str, int], covered: Bools) -> Replayed:
         """Cuts a queue at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends what is dispatched again."""
         queue, tail = self.queues.get(key), self.tail
         end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
         if queue is not None and self.log.segments and reached > tail.end and not queue.ends_in_pre_blank:
             end, reached = min(end, queue_ends.offset_at(queue, tail.end)), tail.end
         rows = tail.rows_of.get(key, _NO_ROWS)
-        again = rows[self.redispatch.covers(tail.offsets[rows]) & (tail.ends[rows] > reached)]
+        again = rows[covered[rows] & (tail.ends[rows] > reached)]
         if not again.size:
             return Replayed(end)
         if queue is None or not queue.files:
@@ -152,7 +153,7 @@ class StoppedStore(Store):
         last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
         before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
         put, places, end = appended(tail, again, end)
-        if key[0].startswith(LIGHT_PREFIX):  # what counts is their order
+        if put is again or key[0].startswith(LIGHT_PREFIX):  # of light ones their order counts
             return Replayed(end)
         at_place = put[tail.queue_offsets[put] - before == places]
         return Replayed(end, np.setdiff1d(again, at_place))

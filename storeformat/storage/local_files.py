@@ -70,6 +70,17 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     return entry.stat(follow_symlinks=False) if entry.is_symlink() else None
 
 
+def read_at(handle: int, position: int, length: int) -> bytes:
+    """Returns the bytes [position, position + length) of an open file; raises EOFError where it ends before."""
+    data = os.pread(handle, length, position)
+    while len(data) < length:
+        more = os.pread(handle, length - len(data), position + len(data))
+        if not more:
+            raise EOFError("the file was truncated while it was read")
+        data += more
+    return data
+
+
 def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
     """Yields the parts [low, high) of [begin, size) of an open file that are not holes; all of it where the file system
     does not tell.

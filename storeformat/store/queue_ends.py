@@ -11,15 +11,17 @@ on, the first unit that is not valid ends the queue, and files after it are dele
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs
+from storeformat.errors import MissingInput
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.storage import extents, files, local_status
+from storeformat.storage import files, local_files, local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
 from storeformat.store.queue_places import queue_directories
@@ -76,54 +78,62 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
     own = tuple(entry for entry in entries if is_file_name(entry.name) and not entry.is_directory)
     stray = tuple(entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory)
     folders = tuple(entry for entry in entries if entry.is_directory)
-    queue = QueueEnd(topic, queue_id, own, batch, stray=stray, folders=folders)
-    kind = _kind_of(queue)
-    if not own:
-        return queue
-    if not batch:
-        queue = replace(queue, begin=_first_written(own[0]))
-    last: Structs | None = None
+    kind = batch_consume_queue if batch else consume_queue
+    begin, end, end_offset, lost, empty_last = 0, 0, -1, 0, False
     recovered = own[max(len(own) - RECOVERED_FILES, 0) :]
     for number, file in enumerate(recovered):
-        written, last_unit = _written(file, kind)
-        if last_unit is not None:
-            last = last_unit
-            end = int(file.name) // kind.UNIT_SIZE + written
+        place = int(file.name) // kind.UNIT_SIZE
+        written, first, last = _written(file, kind)
+        if not number and not batch:
+            known = file is own[0] and first is not None and not consume_queue.is_pre_blank(first)[0]
+            begin = place if known else _first_written(own[0])
+        if last is not None:
+            end = min(place + written, _FURTHEST)
             if batch:
-                end = int(last["msg_base_offset"][0]) + int(last["batch_size"][0])
+                end = min(int(last["msg_base_offset"][0]) + int(last["batch_size"][0]), _FURTHEST)
             end_offset = min(int(last["phy_offset"][0]) + int(last["size"][0]), _FURTHEST)
-            queue = replace(queue, end=min(end, _FURTHEST), end_offset=end_offset)
         if written < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
-            empty_last = not later and not written
-            return replace(queue, lost_units=sum(_written(file, kind)[0] for file in later), empty_last=empty_last)
-    return queue
+            lost, empty_last = sum(_written(file, kind)[0] for file in later), not later and not written
+            break
+    return QueueEnd(topic, queue_id, own, batch, begin, end, end_offset, stray, folders, lost, empty_last)
 
 
 def _kind_of(queue: QueueEnd) -> ModuleType:
     return batch_consume_queue if queue.batch else consume_queue
 
 
-def _units(reader: files.RangeReader, first: int, count: int, kind: ModuleType) -> Structs:
-    """Returns some units of a file of a kind."""
-    units: Structs = kind.parse_units(reader.read(first * kind.UNIT_SIZE, count * kind.UNIT_SIZE))
+def _units(handle: int, first: int, count: int, kind: ModuleType) -> Structs:
+    """Returns some units of an open file of a kind."""
+    units: Structs = kind.parse_units(local_files.read_at(handle, first * kind.UNIT_SIZE, count * kind.UNIT_SIZE))
     return units
 
 
-def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs | None]:
-    """Returns the number of units before the first that is not valid, and the last of them."""
-    end = extents.data_end(file.path, file.size)
-    count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
-    with files.RangeReader(file.path) as reader:
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    with files.opened(path) as file:
+        try:
+            yield file.fileno()
+        except EOFError as error:
+            raise MissingInput(str(error), path=path) from error
+
+
+def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs | None, Structs | None]:
+    """Returns the number of units before the first that is not valid, the first of them and the last."""
+    with _opened(file.path) as handle:
+        end = max((high for _, high in local_files.data_ranges(handle, 0, file.size)), default=0)
+        count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
         if end <= READ_WHOLE:
-            written = kind.written_units(_units(reader, 0, count, kind))
-        else:
-            written = bisect_left(range(count), True, key=lambda place: not _is_valid(reader, place, kind))
-        return written, _units(reader, written - 1, 1, kind) if written else None
+            units = _units(handle, 0, count, kind)
+            written = kind.written_units(units)
+            return written, *((units[:1], units[written - 1 : written]) if written else (None, None))
+        written = bisect_left(range(count), True, key=lambda place: not _is_valid(handle, place, kind))
+        ends = (_units(handle, place, 1, kind) for place in (0, written - 1))
+        return written, *(ends if written else (None, None))
 
 
-def _is_valid(reader: files.RangeReader, place: int, kind: ModuleType) -> bool:
-    return bool(kind.is_valid(_units(reader, place, 1, kind))[0])
+def _is_valid(handle: int, place: int, kind: ModuleType) -> bool:
+    return bool(kind.is_valid(_units(handle, place, 1, kind))[0])
 
 
 def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
@@ -134,8 +144,8 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
         rows = np.flatnonzero((places >= 0) & (places < file.size // consume_queue.UNIT_SIZE))
         if rows.size:
             first, last = int(places[rows].min()), int(places[rows].max())
-            with files.RangeReader(file.path) as reader:
-                found[rows] = _units(reader, first, last - first + 1, consume_queue)[places[rows] - first]
+            with _opened(file.path) as handle:
+                found[rows] = _units(handle, first, last - first + 1, consume_queue)[places[rows] - first]
     return found
 
 
@@ -152,10 +162,10 @@ def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
 
 def _first_written(file: FileStatus) -> int:
     """Returns the queue offset of a queue's first unit that is not a filler."""
-    with files.RangeReader(file.path) as reader:
+    with _opened(file.path) as handle:
 
         def is_written(place: int) -> bool:
-            return not consume_queue.is_pre_blank(_units(reader, place, 1, consume_queue))[0]
+            return not consume_queue.is_pre_blank(_units(handle, place, 1, consume_queue))[0]
 
         count = file.size // consume_queue.UNIT_SIZE
         begins_late = count and not is_written(0)  # in most files there is no filler
@@ -170,17 +180,17 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
     kind = _kind_of(queue)
 
     def is_reached(place: int) -> bool:
-        unit = _units(reader, place, 1, kind)
+        unit = _units(handle, place, 1, kind)
         return not (int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset)
 
     for file in queue.files:
         count, first = file.size // kind.UNIT_SIZE, int(file.name) // kind.UNIT_SIZE
-        with files.RangeReader(file.path) as reader:
+        with _opened(file.path) as handle:
             if not queue.batch:
                 count = min(count, max(queue.end - first, 0))
             place = bisect_left(range(count), True, key=is_reached)
             if place < count:
-                unit = _units(reader, place, 1, kind)
+                unit = _units(handle, place, 1, kind)
                 if queue.batch:
                     return int(unit["msg_base_offset"][0]) if kind.is_valid(unit)[0] else queue.end
                 return first + place
@@ -191,9 +201,9 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
     """Return how many messages the units of a batch queue hold whose records begin at or after a commit-log offset."""
     messages = 0
     for file in queue.files:
-        written, _ = _written(file, batch_consume_queue)
-        with files.RangeReader(file.path) as reader:
+        written, _, _ = _written(file, batch_consume_queue)
+        with _opened(file.path) as handle:
             for at in range(0, written, _AT_ONCE):
-                units = _units(reader, at, min(_AT_ONCE, written - at), batch_consume_queue)
+                units = _units(handle, at, min(_AT_ONCE, written - at), batch_consume_queue)
                 messages += int(units["batch_size"][units["phy_offset"] >= log_offset].sum(dtype=np.int64))
     return messages
