@@ -256,10 +256,11 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
     The walk ends at a link that is 0, points at itself or after the last entry, and where it meets an entry again (a
     broker would go round a longer circle for ever).
     """
-    seen: set[int] = set()
+    last = min(header.index_count, 0x7FFFFFFF // ENTRY_SIZE)  # of a file that a broker can map
+    seen = np.zeros(last + 1, bool)
     number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
-    while 0 < number <= header.index_count and number not in seen:
-        seen.add(number)
+    while 0 < number <= last and not seen[number]:
+        seen[number] = True
         content = read(entries_position(slots) + ENTRY_SIZE * number, ENTRY_SIZE)
         if len(content) < ENTRY_SIZE:
             return
