@@ -115,7 +115,7 @@ def _row(group: str, topic: str, queue_id: int, committed: int, begin: int | Non
         "begin": begin,
         "end": end,
         "lag": None if end is None or begin is None else max(end - max(committed, begin), 0),
-        "deleted": 0 if begin is None else max(begin - committed, 0),
+        "deleted": 0 if begin is None else max(begin - max(committed, 0), 0),
         "beyond_end": end is not None and committed > end,
     }
 

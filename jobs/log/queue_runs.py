@@ -55,14 +55,13 @@ class QueueRuns:
 
     def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Returns the queue offsets [begin, end) of each queue that has a message in the log, in its last life."""
-        live = np.flatnonzero(self.plan().in_last_life)
-        keys, firsts = self.keys[live], self.runs.first_queue_offsets[live]
-        ends = firsts + self.runs.counts[live]
-        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        plan = self.plan()
+        live = np.flatnonzero(plan.in_last_life)
+        starts = np.flatnonzero(np.diff(self.keys[live], prepend=-1))
         if not len(starts):
             return {}
-        begins, stops = np.minimum.reduceat(firsts, starts), np.maximum.reduceat(ends, starts)
-        rows = zip(keys[starts].tolist(), begins.tolist(), stops.tolist(), strict=True)
+        begins = np.minimum.reduceat(self.runs.first_queue_offsets[live], starts)
+        rows = zip(plan.queues.tolist(), begins.tolist(), plan.end.tolist(), strict=True)
         return {self.queue_of(key): (max(begin, 0), end) for key, begin, end in rows}
 
     def cut(self, cuts: Mapping[int, int]) -> tuple[QueueRuns, Int64s]:

@@ -37,6 +37,9 @@ from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.segment_files import find_segments
 from udfs.log.log_copies import MadeSegment, make_segment
 
+_MOST_MISSING = 1_000
+"""Segments in a row that are made of copies, as many as may be missing between two (``find_segments``)."""
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -183,6 +186,11 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
     """Returns the segments of a log from one offset to another, where no file of the store holds any."""
     first = store.segments[0]
     directory, size = locations.parent_of(first.path), first.size
+    if end - begin > _MOST_MISSING * size:
+        raise NotAStore(
+            f"the log and what its copies and queues show lie more than {_MOST_MISSING} segments apart",
+            path=store.root, offset=begin, advice="these are two logs, or one damaged number: leave out the --replica",
+        )  # fmt: skip
     return [
         Segment(locations.join(directory, file_name(base)), base, size, first.framing, missing=size)
         for base in range(begin, end, size)

@@ -74,7 +74,8 @@ class Listing:
             ended, delivered = self._ended_half(), self._delivered(topic)
             for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
                 for table in self._topic(holding, rules):
-                    yield from _waiting_part(table, topic, options.queue_id, ended, delivered)
+                    for part in _waiting_part(table, topic, options.queue_id, ended, delivered):
+                        yield from _with_plain_bodies(part)
             return
         queue_ids = self.offline.queue_ids(topic) if options.queue_id is None else [options.queue_id]
         if not queue_ids:
@@ -86,7 +87,8 @@ class Listing:
         if options.queue_id is None and (absent := last + 1 - len(queue_ids)):
             self.notes.append(f"{absent} queues before {last} are not there: they had no message, or are lost (verify)")
         for queue_id in queue_ids:
-            yield from self._queue(topic, queue_id, rules)
+            for table in self._queue(topic, queue_id, rules):
+                yield from _with_plain_bodies(table)
 
     def _topic(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
         for queue_id in self.offline.queue_ids(topic):
@@ -126,6 +128,7 @@ class Listing:
         whole, rules = self._at_any_time(), row_rules(self.offline.store, bodies=True)
         for table in (table for topic in OP_TOPICS for table in whole._topic(topic, rules)):
             for row in table.select(("queue_id", "body", "commit_log_offset")).to_pylist():
+                # as it is stored: no broker compresses it, and a few bytes could ask for gigabytes
                 texts = (row["body"] or b"").decode("latin-1").split(",")
                 places = [(row["queue_id"], place) for text in texts if (place := parse_long(text)) is not None]
                 ended |= dict.fromkeys(places, row["commit_log_offset"])
@@ -138,7 +141,7 @@ class Listing:
             if inside.any():
                 table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
                 if table.num_rows:
-                    yield from _with_plain_bodies(table) if "body" in table.column_names else (table,)
+                    yield table
 
     def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
         """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
@@ -216,6 +219,9 @@ def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:
     """Yields a table in parts of ``AT_ONCE`` bytes, and one body more at most, in which bodies that producers
     compressed are as they were; one that is damaged stays.
     """
+    if "body" not in table.column_names:
+        yield table
+        return
     bodies: list[bytes | None] = []
     begin = size = 0
     column = table.column_names.index("body")

@@ -167,10 +167,13 @@ def _report(
     reading, store, offsets = built.reading, whole.store, built.offsets
     large = size_note(built.planned_bytes, reading.end - reading.begin)
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
-    reporter.note(*built.topics_notes)
+    reporter.note(*built.topics_notes, *(built.timers.notes() if built.timers else []))
     return reporter.report(
         "rebuild",
-        damaged=reading.is_damaged or not whole.is_held or bool(offsets and offsets.lacks_groups),
+        damaged=reading.is_damaged
+        or not whole.is_held
+        or bool(offsets and offsets.lacks_groups)
+        or bool(built.timers and built.timers.unreadable),
         **store.facts(),
         **reading.facts(),
         **whole.facts(),

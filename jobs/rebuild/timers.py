@@ -21,18 +21,20 @@ Mirrors TimerMessageStore#doEnqueue (5.0.0 to 5.4.0).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from jobs.log.log_scan import LogReading
-from storeformat.errors import MissingInput, Refused
+from storeformat.errors import MissingInput, Refused, WrongSettings
+from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
     DELETE,
+    LEAST_FILE_SIZE,
     ROLL,
     TimerUnit,
     timer_check,
@@ -42,6 +44,8 @@ from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60
 """Slots; a broker takes it in place of a setting that is too large or too small."""
+_PRECISIONS_MS = (100, 200, 500, 1_000)
+"""A broker takes the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)."""
 LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
 
 
@@ -67,6 +71,7 @@ class TimersPlan:
     waiting: int
     overdue: int
     delivered: int
+    unreadable: int
 
     def files(self) -> Iterator[tuple[str, bytes, int]]:
         """Yields path, data and length of each file."""
@@ -82,6 +87,11 @@ class TimersPlan:
             "timers_delivered": self.delivered,
             "timer_queue_end": self.queue_end,
         }
+
+    def notes(self) -> list[str]:
+        """Returns what a person should know of messages that are in no slot."""
+        what = "messages of the timer queue have no time that can be read: they are never delivered"
+        return [f"{self.unreadable} {what}"] if self.unreadable else []
 
 
 def still_waiting(events: Iterable[TimerEvent]) -> tuple[list[WaitingTimer], list[WaitingTimer], int]:
@@ -116,23 +126,21 @@ def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> Timer
     """Returns the timer state of a log; raises MissingInput where it has no timer messages."""
     events = [event for scan in reading.scans for event in scan.properties.timers]
     queued = [event.waiting for event in events if event.waiting is not None]
-    if not queued:
+    in_queue = [one for one in queued if 0 <= one.queue_offset < MAX_QUEUE_OFFSET]
+    if not in_queue:
         raise MissingInput(f"the log has no messages in {TIMER_TOPIC}: there is no timer state to make")
-    return plan_units(events, settings, now)
-
-
-def plan_units(events: Sequence[TimerEvent], settings: TimerSettings, now: int) -> TimersPlan:
-    """Returns the timer state for the events of a log."""
+    _, queue_end = reading.queue_runs.ranges().get((TIMER_TOPIC, 0), (0, 0))
+    last = max(in_queue, key=lambda one: (min(one.queue_offset, queue_end - 1), one.offset))
     now = now // settings.precision_ms * settings.precision_ms
-    waiting, recalls, ended = still_waiting(events)
-    last = max((event.waiting for event in events if event.waiting is not None), key=lambda one: one.queue_offset)
-    units = [_unit(one, now, settings) for one in sorted([*waiting, *recalls], key=lambda one: one.queue_offset)]
+    waiting, recalls, ended = still_waiting(event for event in events if event.identity[1] >= 0)
+    units = [_unit(one, now, settings) for one in sorted([*waiting, *recalls], key=lambda one: one.offset)]
     if not units or units[-1].offset != last.offset:
         past = now - 2 * settings.precision_ms
         units.append(TimerUnit(past, past, DEFAULT, last.offset, last.size, last.topic_hash))
     return TimersPlan(
-        tuple(units), settings, now - settings.precision_ms, last.queue_offset + 1,
+        tuple(units), settings, now - settings.precision_ms, queue_end,
         waiting=len(waiting), overdue=sum(one.due < now for one in waiting), delivered=ended,
+        unreadable=sum(one.due < 0 for one in queued),
     )  # fmt: skip
 
 
@@ -150,8 +158,15 @@ def timer_settings(settings: BrokerConf) -> TimerSettings:
                 f"with {name}=true a broker keeps its timers in another form, which is not rebuilt", found=name
             )
     window = settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots)
+    precision = settings.number("timerPrecisionMs", TimerSettings.precision_ms)
+    file_size = settings.number("mappedFileSizeTimerLog", TimerSettings.file_size)
+    if file_size < LEAST_FILE_SIZE:
+        raise WrongSettings(
+            "a file of the timer log holds no unit with this mappedFileSizeTimerLog", path=settings.path,
+            found=file_size, expected=f"at least {LEAST_FILE_SIZE}",
+        )  # fmt: skip
     return TimerSettings(
-        settings.number("timerPrecisionMs", TimerSettings.precision_ms),
+        max((taken for taken in _PRECISIONS_MS if taken <= precision), default=_PRECISIONS_MS[0]),
         window if 2 <= window <= _WIDEST_WINDOW else _WIDEST_WINDOW,
-        settings.number("mappedFileSizeTimerLog", TimerSettings.file_size),
+        file_size,
     )

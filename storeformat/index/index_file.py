@@ -253,13 +253,14 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
     """Yields the entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries
     too.
 
-    The walk ends at a link that is 0, points at itself or after the last entry, and after as many steps as there
-    are entries (a broker would go round a longer circle for ever).
+    The walk ends at a link that is 0, points at itself or after the last entry, and where it meets an entry again (a
+    broker would go round a longer circle for ever).
     """
+    last = min(header.index_count, 0x7FFFFFFF // ENTRY_SIZE)  # of a file that a broker can map
+    seen = np.zeros(last + 1, bool)
     number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
-    for _ in range(header.entries):
-        if not 0 < number <= header.index_count:
-            return
+    while 0 < number <= last and not seen[number]:
+        seen[number] = True
         content = read(entries_position(slots) + ENTRY_SIZE * number, ENTRY_SIZE)
         if len(content) < ENTRY_SIZE:
             return
@@ -267,8 +268,6 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
         if entry.time_diff < 0:
             return
         yield entry
-        if entry.prev_index == number:
-            return
         number = entry.prev_index
 
 

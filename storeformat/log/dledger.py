@@ -175,7 +175,7 @@ def committed_end(segments: Sequence[Segment], index: int) -> Committed:
         note = f"entry {index} is committed, but the log has none before number {number_after}"
         return Committed(after, f"{note}; {_not_known(after, index)}", entries[0].base)
     start, first_number = first
-    walked, end = _walk(segment, start, index - first_number.index + 1)
+    walked, end = _walk(segment, start, first_number, index)
     if walked < index - first_number.index + 1:
         if segment == entries[-1] and _is_closed(segment, end):
             return Committed()  # its member has gone on to the next file since the files were listed
@@ -220,24 +220,29 @@ def _end_after_break(segment: Segment, start: int, index: int) -> int | None:
     """
     while (found := _next_entry(segment, start)) is not None:
         start, number = found
-        if number.index > index:
-            return start
-        walked, end = _walk(segment, start, index - number.index + 1)
-        if walked == index - number.index + 1:
+        beyond = number.index > index
+        walked, end = _walk(segment, start, number, number.index + 1 if beyond else index)
+        if beyond and (walked == 2 or _next_entry(segment, end) is None):
+            return start  # else nothing goes on from it: its number is damaged
+        if not beyond and walked == index - number.index + 1:
             return end
         start = max(end, start + 1)
     return None
 
 
-def _walk(segment: Segment, start: int, count: int) -> tuple[int, int]:
-    """Returns how many of ``count`` entries from ``start`` on a segment holds, and where the last of them ends."""
+def _walk(segment: Segment, start: int, first: EntryNumber, index: int) -> tuple[int, int]:
+    """Returns how many entries a segment holds in a row, from the ``first`` one at ``start`` to that with ``index`` at
+    most, and where the last of them ends.
+    """
+    count, framing = index - first.index + 1, EntryFraming(index)
+    last: EntryNumber | None = EntryNumber(first.index - 1, first.term)
     done, position, want = 0, start, BLOCK_SIZE
     with files.RangeReader(segment.path) as reader:
         window = BlockWindow(reader, segment)
         while done < count and position < segment.end:
             length = min(want, segment.end - position)
             window.load(position, length)
-            found, reached = ENTRIES.walk(window.bytes, length, length, position, None)
+            found, reached = framing.walk(window.bytes, length, length, position, last)
             if done + len(found) > count:
                 reached = int(found[count - done])
             done = min(done + len(found), count)
@@ -245,6 +250,8 @@ def _walk(segment: Segment, start: int, count: int) -> tuple[int, int]:
                 if length == segment.end - position or want >= m.MAX_RECORD_SIZE:
                     break
                 want *= 2
+            else:
+                last = framing.number_at(window.bytes, int(found[-1]))
             position += reached
     return done, position
 

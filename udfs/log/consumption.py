@@ -18,7 +18,6 @@ Mirrors PopMessageProcessor#appendCheckPoint and PopCheckPoint (5.0.0 to 5.5.0).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +27,7 @@ from storeformat.arrays import Int64s
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
 from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX, TIMER_TOPIC
+from storeformat.store.config import fastjson
 from udfs.log.timers import texts_of
 
 CONSUMPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")
@@ -136,7 +136,7 @@ def _checkpoints(block: RecordBlock, rows: Int64s) -> Iterable[tuple[PoppedQueue
     for row in rows.tolist():
         start = int(heads.body_start[row])
         try:
-            document = json.loads(bytes(view[start : start + int(heads.body_length[row])]))
+            document = fastjson.parse(str(view[start : start + int(heads.body_length[row])], "utf-8"))
         except (ValueError, RecursionError):
             continue
         checkpoint = _checkpoint(document) if isinstance(document, dict) else None

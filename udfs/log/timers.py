@@ -41,7 +41,9 @@ Identity = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class WaitingTimer:
-    """A message in the timer queue; ``recalls`` says that it ends the wait of another."""
+    """A message in the timer queue; ``recalls`` says that it ends the wait of another, ``due`` -1 that its time
+    cannot be read, ``queue_offset`` -1 that it is not in queue 0, the only one that a broker reads.
+    """
 
     offset: int
     size: int
@@ -75,14 +77,16 @@ def _events(block: RecordBlock, rows: Int64s, in_queue: Bools) -> Iterable[Timer
     heads = block.heads
     keys, dues, dequeues, deletes, topics = (texts_of(block, name, rows) for name in TIMER_PROPERTIES)
     for place, row in enumerate(rows.tolist()):
-        if not (dues[place].isascii() and dues[place].isdigit() and len(dues[place]) < 19):
+        is_time = dues[place].isascii() and dues[place].isdigit() and len(dues[place]) < 19
+        if not (is_time or in_queue[row]):
             continue
-        due = int(dues[place])
+        due = int(dues[place]) if is_time else -1
         identity = (keys[place] or f"crc {int(heads.body_crc[row])}", due, int(heads.born_timestamp[row]))
         waiting = None
         if in_queue[row]:
+            queue_offset = -1 if heads.queue_id[row] else int(heads.queue_offset[row])
             waiting = WaitingTimer(
-                int(block.offsets[row]), int(heads.total_size[row]), int(heads.queue_offset[row]), due,
+                int(block.offsets[row]), int(heads.total_size[row]), queue_offset, due,
                 bool(deletes[place]), java_hash(topics[place]),
             )  # fmt: skip
         yield TimerEvent(identity, bool(dequeues[place]), waiting)

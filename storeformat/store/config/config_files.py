@@ -46,7 +46,7 @@ LARGEST_FILE = 256 << 20
 
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
 
-_LONG = 1 << 63
+_INT, _LONG = 1 << 31, 1 << 63
 _LOOKS, _PAUSE_S = 20, 0.05
 
 
@@ -159,7 +159,7 @@ def decode_consumer_offsets(document: Any) -> Offsets:
     found = {}
     for key, queues in _entries(document, "offsetTable").items():
         topic, at, group = key.partition("@")
-        offsets = {_int(queue): _int(offset) for queue, offset in queues.items()}
+        offsets = {_int(queue, _INT): _int(offset) for queue, offset in queues.items()}
         if at and topic and group:
             found[topic, group] = offsets
     return found
@@ -177,7 +177,7 @@ def decode_light_groups(document: Any) -> Offsets:
 
 def decode_delay_offsets(document: Any) -> Mapping[int, int]:
     """Returns the offset of each delay level (DelayOffsetSerializeWrapper)."""
-    return {_int(level): _int(offset) for level, offset in _table(document, "offsetTable").items()}
+    return {_int(level, _INT): _int(offset) for level, offset in _table(document, "offsetTable").items()}
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
 
 
 def _queues(entry: Mapping[str, Any], use: str) -> int:
-    return _int(entry.get(f"{use}QueueNums", DEFAULT_QUEUES), 1 << 31)
+    return _int(entry.get(f"{use}QueueNums", DEFAULT_QUEUES), _INT)
 
 
 def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:

@@ -70,7 +70,8 @@ def data_version(text: str) -> DataVersion | None:
     if not isinstance(found, dict):
         return None
     numbers = (found.get("stateVersion", 0), found.get("counter", 0), found.get("timestamp", 0))
-    return DataVersion(*numbers) if all(type(number) is int for number in numbers) else None
+    in_range = all(type(number) is int and abs(number) < (1 << 63) - 1 for number in numbers)
+    return DataVersion(*numbers) if in_range else None
 
 
 def offsets_before_tear(text: str) -> Offsets:

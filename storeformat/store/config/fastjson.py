@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Any
 
 # No byte is looked at from many places: what has no end is taken as one token, which is then no JSON.
@@ -35,14 +36,19 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
 
 def parse(text: str) -> Any:
     """Returns what a broker reads out of a text; raises ValueError where it would throw, and RecursionError for what
-    nests too deep. Integer keys become text.
+    nests too deep. Integer keys become text, half a surrogate pair ``?`` (as where a broker writes it), and numbers
+    beyond a double the largest one.
     """
-    return json.loads(
-        _TOKEN.sub(_as_standard, text.removeprefix("\ufeff").rstrip("\0")), strict=False, parse_constant=_refuse
-    )
+    standard = _TOKEN.sub(_as_standard, text.removeprefix("\ufeff").rstrip("\0"))
+    found = json.loads(standard, strict=False, parse_constant=_refuse, parse_float=_finite)
+    if _SURROGATE.search(standard):
+        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    return found
 
 
 def _as_standard(found: re.Match[str]) -> str:
@@ -53,6 +59,10 @@ def _as_standard(found: re.Match[str]) -> str:
     if found["colon"] is not None:
         return f'"{found["number"]}"{found["colon"]}'
     return found["close"] if found["close"] is not None else found[0]
+
+
+def _finite(number: str) -> float:
+    return max(min(float(number), sys.float_info.max), -sys.float_info.max)
 
 
 def _refuse(constant: str) -> Any:

@@ -59,6 +59,7 @@ _UNITS_READ = 10_000
 
 _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xBBCCDDEE ^ (1880681586 + 8)
+LEAST_FILE_SIZE = UNIT.size + _BLANK.size
 _FIELDS = struct.Struct(">4q24x")
 
 
@@ -124,7 +125,7 @@ def timer_log(units: Sequence[TimerUnit], file_size: int) -> Iterator[tuple[int,
     last: dict[int, int] = {}
     base, data = 0, bytearray()
     for unit in units:
-        if len(data) + UNIT.size + _BLANK.size > file_size:
+        if len(data) + LEAST_FILE_SIZE > file_size:
             data += _BLANK.pack(file_size - len(data), 0, _BLANK_MAGIC)
             yield base, bytes(data)
             base, data = base + file_size, bytearray()

@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from storeformat.errors import WrongSettings
+from storeformat.record.decode import is_directory_name
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.config import fastjson
@@ -88,7 +89,8 @@ def configured_batch_topics(root: str) -> set[str] | None:
     found = topic_configuration(root)
     if found is None:
         return None
-    return {topic for topic, entry in found["topicConfigTable"].items() if has_batch_queues(entry)}
+    table = found["topicConfigTable"].items()
+    return {topic for topic, entry in table if has_batch_queues(entry) and is_directory_name(topic.encode())}
 
 
 def has_batch_queues(entry: Any) -> bool:
@@ -149,8 +151,11 @@ def topics_json(
         if isinstance(read, int) and read < queues[topic]:
             table[topic] = {**entry, "readQueueNums": queues[topic]}
             added.append(topic)
-    version = dict(before.get("dataVersion") or {"stateVersion": 0})
+    stated = before.get("dataVersion")
+    version = stated if stated and isinstance(stated, dict) else {"stateVersion": 0}
     if added:
-        version = {**version, "counter": int(version.get("counter", 0)) + 1, "timestamp": timestamp}
+        counter = version.get("counter")
+        counter = counter if type(counter) is int and abs(counter) < (1 << 63) - 1 else 0
+        version = {**version, "counter": counter + 1, "timestamp": timestamp}
     document = {**before, "dataVersion": version, "topicConfigTable": dict(sorted(table.items()))}
     return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode(), sorted(added)

@@ -71,6 +71,13 @@ def test_lag(root: Path) -> None:
     assert lag(root, group="nobody")["found"] == 0
 
 
+def test_an_offset_below_0_is_before_the_first_message(root: Path) -> None:
+    commit(root, {"T@g": {"0": -(2**63), "1": 0}})
+    low, zero = sorted(lag(root)["queues"], key=lambda row: row["queue_id"])
+    assert (low["deleted"], low["lag"]) == (low["begin"], low["end"] - low["begin"])
+    assert zero["deleted"] == zero["begin"]
+
+
 def test_without_queues_no_lag_is_known(root: Path) -> None:
     """Nobody may take it for 0."""
     commit(root, {"T@g": {"0": 7, "1": 0}})

@@ -50,6 +50,13 @@ def test_after_retention_they_begin_later(store: StoreToStart, tmp_path: Path) -
     assert {queue: begin for queue, (begin, _) in ranges(store, tmp_path).known.items()} == first
 
 
+def test_a_damaged_queue_offset_moves_no_end(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    for offset in (0, 1, 1 << 40, 3):
+        log.message(topic="T", queue_offset=offset)
+    assert ranges(finished(tmp_path / "store", log), tmp_path, files_stay=False).known["T", 0] == (0, 4)
+
+
 def test_a_queue_whose_messages_are_all_deleted_ends_where_its_files_do(tmp_path: Path) -> None:
     log = LogBuilder(4096)
     for number in range(60):

@@ -257,6 +257,15 @@ def test_a_missing_head_is_taken_from_a_replica_where_retention_would_have_kept_
         assert note.startswith(f"{slave} begins at offset 0, this log at {2 * SIZE}: what is between is older")
 
 
+def test_a_replica_that_begins_far_away_is_of_another_log(log: LogBuilder, tmp_path: Path) -> None:
+    far = LogBuilder(SIZE, 1 << 50)
+    far.message(Message("Topic", 0, queue_offset=len(log.records)))
+    far.settle()
+    root, slave = written(far, tmp_path / "root"), written(log, tmp_path / "slave")
+    with pytest.raises(NotAStore, match="more than 1000 segments apart"):
+        whole(root, tmp_path / "work", slave)
+
+
 def test_of_a_missing_head_a_salvage_takes_what_a_replica_has_without_damage(log: LogBuilder, tmp_path: Path) -> None:
     root, slave = written(log, tmp_path / "root"), written(log, tmp_path / "slave")
     for number in (0, 1):

@@ -200,6 +200,7 @@ def test_what_half_messages_an_op_message_ends(tmp_path: Path) -> None:
         log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queue_id=queue_id, tags="d", body=body, store_timestamp=time)
         for queue_id, body, time in ((0, b"0,12,", 1000), (0, b"x,,7", 2000), (1, b"", 3000), (1, b"0", 4000))
     ]
+    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=zlib.compress(b"5,"), sys_flag=1)  # no broker's
     root = with_queues(log, tmp_path)
     options = QueryOptions(store=str(root), kind="list", topic="T", begin=9000, end=9000)
     ended = Listing(OfflineStore(open_store(options)), options)._ended_half()

@@ -15,8 +15,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 from support.timer_model import TimerStart
 
-from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_units, slot_of, timer_settings
-from storeformat.errors import Refused
+from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_timers, slot_of, timer_settings
+from storeformat.errors import Refused, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.store.broker_conf import BrokerConf
 from udfs.log.timers import TIMER_PROPERTIES
@@ -33,8 +33,7 @@ def properties(key: str, due: int, **more: str) -> dict[str, str]:
 
 
 def planned(log: LogBuilder, settings: TimerSettings = SMALL, split_size: int = 1 << 30) -> TimersPlan:
-    scans = read_segments(log.segments, split_size, decode_rules=RULES).scans
-    return plan_units([event for scan in scans for event in scan.properties.timers], settings, NOW)
+    return plan_timers(read_segments(log.segments, split_size, decode_rules=RULES), settings, NOW)
 
 
 def start(plan: TimersPlan) -> TimerStart:
@@ -84,6 +83,32 @@ def test_every_message_that_waits_is_delivered_once(seed: int) -> None:
     assert {offset for offset, due in waiting.items() if due < NOW} <= in_time
 
 
+@pytest.mark.parametrize(
+    ("damaged", "wild", "end", "last"),
+    [(2, 1 << 40, 4, 3), (3, 1 << 40, 4, 3), (2, 2**63 - 1, 3, 3), (3, 2**63 - 1, 3, 2), (3, -5, 3, 2), (3, 1, 3, 2)],
+)
+def test_a_damaged_queue_offset_or_queue_id_moves_no_end(damaged: int, wild: int, end: int, last: int) -> None:
+    log = LogBuilder()
+    placed = [
+        log.message(topic=TIMER, properties=properties(f"k{number}", NOW + 5_000),
+                    queue_offset=wild if number == damaged else number)
+        for number in range(4)
+    ]  # fmt: skip
+    log.message(topic=TIMER, queue_id=1 << 20, properties=properties("other", NOW + 5_000))
+    plan = planned(log)
+    assert (plan.queue_end, plan.units[-1].offset) == (end, placed[last].offset)
+    assert len(start(plan).delivered(NOW + 60_000)) == 5
+
+
+def test_a_message_without_a_time_is_told() -> None:
+    log = LogBuilder()
+    log.message(topic=TIMER, properties=properties("a", NOW + 5_000))
+    last = log.message(topic=TIMER, properties={**properties("b", NOW), "TIMER_OUT_MS": "18000x0"})
+    plan = planned(log)
+    assert (plan.waiting, plan.queue_end, start(plan).last_message) == (1, 2, last.offset)
+    assert plan.notes() == ["1 messages of the timer queue have no time that can be read: they are never delivered"]
+
+
 def test_of_two_that_are_alike_one_delivery_ends_one() -> None:
     log = LogBuilder()
     placed = [log.message(topic=TIMER, properties=properties("same", NOW + 5_000)) for _ in range(3)]
@@ -130,7 +155,12 @@ def test_slots_are_those_of_the_broker() -> None:
 
 
 def test_timers_that_lie_elsewhere_are_refused() -> None:
-    assert timer_settings(BrokerConf({"timerPrecisionMs": "100"})).precision_ms == 100
+    for told, taken in (("100", 100), ("0", 100), ("-1000", 100), ("499", 200), ("500", 500), ("2000000000", 1000)):
+        assert timer_settings(BrokerConf({"timerPrecisionMs": told})).precision_ms == taken
+    assert timer_settings(BrokerConf({"mappedFileSizeTimerLog": "68"})).file_size == 68
+    for told in ("67", "52", "0", "-52"):
+        with pytest.raises(WrongSettings, match="mappedFileSizeTimerLog"):
+            timer_settings(BrokerConf({"mappedFileSizeTimerLog": told}))
     for told, window in (("600", 600), ("1", 604_740), ("604800", 604_740)):
         assert timer_settings(BrokerConf({"timerRollWindowSlot": told})).roll_window_slots == window
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):

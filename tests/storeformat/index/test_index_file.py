@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -314,7 +314,9 @@ def test_walk_ends_where_links_are_broken() -> None:
         assert [entry.number for entry in ix.chain(reader(broken), header, 3, 7)] == numbers
     entry_6 = entry_7 - 20
     circle = content[: entry_6 + 16] + struct.pack(">i", 7) + content[entry_6 + 20 :]
-    assert len(list(ix.chain(reader(circle), header, 3, 7))) == 7
+    for count in (8, 1 << 20, 2**31 - 1):
+        walked = ix.chain(reader(circle), replace(header, index_count=count), 3, 7)
+        assert [entry.number for entry in walked] == [7, 6]
     before_begin = content[: entry_6 + 12] + struct.pack(">i", -1) + content[entry_6 + 16 :]
     assert [entry.number for entry in ix.chain(reader(before_begin), header, 3, 7)] == [7]
     assert list(ix.chain(reader(content[: entry_7 + 3]), header, 3, 7)) == []

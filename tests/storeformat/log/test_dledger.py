@@ -301,6 +301,23 @@ def test_what_lies_after_damage_is_no_more_committed_than_before(
     assert f"entries from offset {found.end} on are not known to be committed" in found.note
 
 
+@pytest.mark.parametrize(
+    ("number", "wrong", "end"),
+    [(19, 17, None), (19, 500, 19), (10, 500, 20), (10, 3, 20)],
+    ids=["the last, backwards", "the last, forwards", "one before it, forwards", "one before it, backwards"],
+)
+def test_an_entry_with_a_wrong_number_is_not_counted(number: int, wrong: int, end: int | None, tmp_path: Path) -> None:
+    log = a_log(22 if end == 20 else 20)
+    log.write(tmp_path)
+    starts = [placed.offset - HEAD_SIZE for placed in log.records]
+    with (tmp_path / "dledger-n0" / "data" / ("0" * 20)).open("r+b") as file:
+        file.seek(starts[number] + 8)
+        file.write(wrong.to_bytes(8, "big"))
+    found = committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), 19)
+    assert (found.end, found.missing_from) == (None if end is None else starts[end], starts[number])
+    assert found.note.startswith(f"entry 19 is committed, but the entries end after number {number - 1}")
+
+
 def test_the_only_file_is_searched_after_zeros(tmp_path: Path) -> None:
     log = a_log(20)
     log.write(tmp_path)

@@ -69,6 +69,12 @@ def test_a_checkpoint_tells_what_was_handed_out(changes: dict[str, Any], end: in
     assert found_in(log).handed_out == ({} if end is None else {("T", "g", 1): HandedOut(((4, end),), end, 1)})
 
 
+def test_half_a_pair_in_the_name_of_a_group() -> None:
+    log = LogBuilder(4096)
+    log.message(topic=REVIVE, body=json.dumps({**CHECKPOINT, "c": "\ud800"}).encode())
+    assert list(found_in(log).handed_out) == [("T", "?", 1)]
+
+
 def test_bodies_that_are_no_checkpoint() -> None:
     log = LogBuilder()
     for body in (b"", b"{", b"[1]", b"\xff", b"[" * 5000):

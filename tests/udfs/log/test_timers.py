@@ -53,7 +53,8 @@ def test_a_copy_for_a_retry_ends_no_wait(topic: str) -> None:
 def test_a_time_that_is_none(due: str) -> None:
     log = LogBuilder()
     log.message(topic=TIMER, properties={**WAITS, "TIMER_OUT_MS": due})
-    assert events(log) == []
+    log.message(topic="Sold", properties={**WAITS, "TIMER_OUT_MS": due, "TIMER_DEQUEUE_MS": "7"})
+    assert [event.waiting and event.waiting.due for event in events(log)] == [-1]
 
 
 REAL_RULES = DecodeRules(properties=(*DISPATCH_PROPERTIES, *REAL_PROPERTIES))

@@ -46,6 +46,7 @@ def test_what_is_taken(tmp_path: Path, main: bytes | None, backup: bytes | None)
         (b'{"offsetTable":{"A@g":{0:99999999999999999999}}}', "a number has more than 64 bits"),
         (b'{"offsetTable":{"A@g":{0:9223372036854775808}}}', "a number has more than 64 bits"),
         (b'{"offsetTable":{"A@g":{0:-9223372036854775809}}}', "a number has more than 64 bits"),
+        (b'{"offsetTable":{"A@g":{2147483648:5}}}', "a number has more than 32 bits"),
         (b'{"offsetTable":{"A@g":{0:1e400}}}', "a number has more than 64 bits"),
         (b'{"offsetTable":{"A@g":{0:"x"}}}', "invalid literal for int() with base 10: 'x'"),
         (b'{"offsetTable":{"A@g":{0:true}}}', "this is not a number"),

@@ -56,6 +56,7 @@ def test_a_file_without_a_version() -> None:
     assert data_version("[]") is None
     assert data_version('{"dataVersion":5}') is None
     assert data_version('{"dataVersion":{"timestamp":true}}') is None
+    assert data_version('{"dataVersion":{"counter":9223372036854775807}}') is None
     assert data_version('{"dataVersion":{}}') == (0, 0, 0)
     assert data_version('{"dataVersion":{"timestamp":3}}') == (0, 0, 3)
     assert data_version('{"dataVersion":{"counter":2}}') == (0, 2, 0)

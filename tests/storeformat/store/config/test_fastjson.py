@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -19,6 +20,8 @@ ACCEPTED = {
     '{"a":{0:1},"a":{0:2}}': {"a": {"0": 2}},
     '{"{0:5,}":"a,}/*b*/"}': {"{0:5,}": "a,}/*b*/"},
     "null": None,
+    r'{"a\ud800":["\udbff","\uD83D\ude00","\\ud800"]}': {"a?": ["?", "\U0001f600", r"\ud800"]},
+    "[1e999,-1e999]": [sys.float_info.max, -sys.float_info.max],
 }
 REFUSED = ("\0\0\0\0", "   ", "\n", '{"a":1}xyz', '{"a":{0:5}', "hello", '{"a":x}', '{"a":NaN}', "{a:1}", '{"a":1}X')
 

@@ -114,6 +114,25 @@ def test_the_backup_is_read_where_the_file_is_not_sound(tmp_path: Path) -> None:
     assert topic_configuration(str(tmp_path)) == {"topicConfigTable": {"\ufffd": {}}}
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "/etc", "a\\u0000b", "x" * 5_000])
+def test_what_is_no_name_of_a_directory_is_no_topic_of_batches(tmp_path: Path, name: str) -> None:
+    configured(
+        tmp_path, "topics.json", f'{{"topicConfigTable":{{"{name}":{{"attributes":{{"queue.type":"BatchCQ"}}}}}}}}'
+    )
+    assert find_batch_topics(str(tmp_path), ()) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "version", ['[1]', '"x"', "5", "null", '{"counter":null}', '{"counter":"abc"}', '{"counter":1e999}',
+                '{"counter":[]}', '{"counter":9223372036854775807}', '{"\\ud800":"\\ud800"}']
+)  # fmt: skip
+def test_a_version_that_is_none_begins_anew(version: str) -> None:
+    known = fastjson.parse(f'{{"dataVersion":{version},"topicConfigTable":{{"\\ud800":{{"perm":1e999}}}}}}')
+    content, added = topics_json({"A": 1}, (), known, 7)
+    written = fastjson.parse(content.decode())
+    assert (written["dataVersion"]["counter"], written["dataVersion"]["timestamp"], added) == (1, 7, ["A"])
+
+
 def test_the_text_is_as_fastjson_indents_it() -> None:
     content, _ = topics_json({"订": 1}, (), None, timestamp=5)
     head = '{\n\t"dataVersion": {\n\t\t"stateVersion": 0,\n\t\t"counter": 1,\n\t\t"timestamp": 5\n\t},\n'
