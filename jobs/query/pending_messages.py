@@ -39,8 +39,12 @@ def split_waiting(
 
 
 def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Returns queue id and queue offset of the half messages among some rows."""
-    return tuple((row["queue_id"], row["queue_offset"]) for row in rows if row["topic"] in HALF_TOPICS)
+    """Returns the places of the half messages among some rows, as ``pending.ended_half`` names them."""
+    return tuple(place for row in rows if row["topic"] in HALF_TOPICS for place in _places(row))
+
+
+def _places(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    return (row["queue_id"], row["queue_offset"]), (-1, row["commit_log_offset"])
 
 
 def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -58,7 +62,7 @@ def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None
     """Returns what became of a half message that has no later copy."""
     if ended is None:
         return ", waits for its producer to commit it, or was rolled back: --scan says which"
-    offset = ended.get((row["queue_id"], row["queue_offset"]))
+    offset = next((ended[place] for place in _places(row) if place in ended), None)
     if offset is None:
         return ", waits for its producer to commit it or to roll it back"
     return f"; its producer rolled it back, or the broker gave it up, at offset {offset}"

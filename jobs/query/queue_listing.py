@@ -17,17 +17,16 @@ import pyarrow as pa
 
 from jobs.contract.options import QueryOptions
 from jobs.query.offline_store import OfflineStore, RecordPlaces, row_rules
-from jobs.query.pending_messages import end_of_half, waiting_of, waiting_text
+from jobs.query.pending_messages import end_of_half, half_places, waiting_of, waiting_text
 from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput
-from storeformat.javacompat import parse_long
 from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import Segment, segment_at
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import RecordBlock, decode
-from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, PREFIXES, Pending, belongs_to
+from storeformat.record.pending import HALF_TOPICS, HOLDING_TOPICS, OP_TOPICS, PREFIXES, Pending, belongs_to, ended_half
 from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
@@ -121,16 +120,15 @@ class Listing:
         return copies
 
     def _ended_half(self) -> dict[tuple[int, int], int]:
-        """Returns queue id and queue offset of the half messages that an op message ends, and where that lies."""
+        """Returns the half messages that an op message ends, by ``pending.ended_half``, and where that lies."""
         ended: dict[tuple[int, int], int] = {}
         if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
             return ended
         whole, rules = self._at_any_time(), row_rules(self.offline.store, bodies=True)
         for table in (table for topic in OP_TOPICS for table in whole._topic(topic, rules)):
-            for row in table.select(("queue_id", "body", "commit_log_offset")).to_pylist():
+            for row in table.select(("queue_id", "body", "properties", "commit_log_offset")).to_pylist():
                 # as it is stored: no broker compresses it, and a few bytes could ask for gigabytes
-                texts = (row["body"] or b"").decode("latin-1").split(",")
-                places = [(row["queue_id"], place) for text in texts if (place := parse_long(text)) is not None]
+                places = ended_half(row["queue_id"], row["body"], dict(row["properties"] or ()))
                 ended |= dict.fromkeys(places, row["commit_log_offset"])
         return ended
 
@@ -265,6 +263,8 @@ def _waiting_part(
     rows, texts = [], []
     for row, found in _waiting_rows(table, topic, queue_id):
         if any(delivered[place] > row["commit_log_offset"] for place in _places_of_copies(row, found)):
+            continue
+        if found.kind == "half" and any(place in ended for place in half_places([row])):
             continue
         stored = row["store_timestamp"]
         row["store_timestamp_ms"] = None if stored is None else round(stored.timestamp() * 1000)

@@ -24,12 +24,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from storeformat.javacompat import parse_long
 from storeformat.message import SCHEDULE_TOPIC
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
-"""Each message ends half messages of the queue with the same id: the body is their queue offsets, with commas."""
+"""Each message ends half messages of the queue with the same id: the body is their queue offsets, with commas; in
+RocksDB (5.5.0) it ends the one whose log offset TRANS_OFFSET says."""
 HOLDING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS)
 """Topics whose messages belong to others."""
 RETRY_PREFIX = "%RETRY%"
@@ -51,6 +53,16 @@ class Pending:
     topics: tuple[str, ...]
     queue_id: int | None = None
     due: int | None = None
+
+
+def ended_half(queue_id: int, body: bytes | None, properties: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Returns queue id and queue offset of the half messages that an op message ends; -1 and the log offset of one in
+    RocksDB.
+    """
+    if (offset := _natural(properties.get("TRANS_OFFSET"))) is not None:
+        return [(-1, offset)]
+    texts = (body or b"").decode("latin-1").split(",")
+    return [(queue_id, place) for text in texts if (place := parse_long(text)) is not None]
 
 
 def may_hold(topic: str) -> bool:

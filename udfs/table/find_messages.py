@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storeformat.arrays import Int64s
-from storeformat.javacompat import parse_long
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
 from storeformat.record.dispatch import DispatchRules, batch_units, dispatched
-from storeformat.record.pending import OP_TOPICS, belongs_to, may_hold, pending
+from storeformat.record.pending import OP_TOPICS, belongs_to, ended_half, may_hold, pending
 from udfs.table.proven_ranges import ProvenRange, proven_blocks
 from udfs.table.rows import RowRules, record_batch
 
@@ -84,7 +83,7 @@ def _waits_for(row: dict[str, Any], topic: str) -> bool:
 
 @dataclass(frozen=True)
 class FindEndedHalf:
-    """Yields queue id and queue offset of those half messages that an op message ends, and where that one lies."""
+    """Yields those half messages that an op message ends, by ``pending.ended_half``, and where that one lies."""
 
     half: tuple[tuple[int, int], ...]
     rules: RowRules
@@ -94,8 +93,7 @@ class FindEndedHalf:
             for block in _blocks(item, self.rules):
                 rows = np.concatenate([_of_queue(block, topic, None) for topic in OP_TOPICS])
                 for row in record_batch(block.take(np.sort(rows)), self.rules).to_pylist() if rows.size else ():
-                    for text in (row["body"] or b"").decode("latin-1").split(","):
-                        place = row["queue_id"], parse_long(text)
+                    for place in ended_half(row["queue_id"], row["body"], dict(row["properties"] or ())):
                         if place in self.half:
                             yield place, row["commit_log_offset"]
 

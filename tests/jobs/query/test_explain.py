@@ -28,7 +28,7 @@ def reason(row: dict[str, Any], *, headers: Any = ((100, 200), (200, 300)), enab
         return bytes(length)
 
     found = [(SimpleNamespace(begin_phy_offset=begin, end_phy_offset=end, entries=0), read) for begin, end in headers]
-    layout = SimpleNamespace(message_index_enable=enabled, max_hash_slot_num=10)
+    layout = SimpleNamespace(writes_index_files=enabled, max_hash_slot_num=10)
     offline: Any = SimpleNamespace(
         store=SimpleNamespace(layout=layout), index_files=lambda: found, min_phy_offset=0
     )  # fmt: skip
@@ -52,7 +52,7 @@ NO_ENTRY = "the index covers its offset but has no entry for it (rebuild --only 
         ({"waits_for": "half message", "commit_log_offset": 7}, {}, "half message"),
         ({"commit_log_offset": 7, "transaction_type": "rollback"}, {}, "found"),
         ({"transaction_type": "rollback"}, {"enabled": False}, "never indexed: a rolled back message"),
-        ({}, {"enabled": False, "headers": ()}, "never indexed: messageIndexEnable is false"),
+        ({}, {"enabled": False, "headers": ()}, "never indexed: messageIndexEnable or indexFileWriteEnable is false"),
         ({"store_timestamp_ms": 999}, {"headers": ()}, OUTSIDE),
         ({"store_timestamp_ms": 1000}, {}, NO_ENTRY),
         ({"store_timestamp_ms": 3000}, {}, NO_ENTRY),

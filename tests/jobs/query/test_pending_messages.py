@@ -157,7 +157,7 @@ def test_the_later_copy_is_the_next_record_of_the_same_message() -> None:
 
 def test_half_messages_are_known_by_their_topic() -> None:
     rows = [
-        {"topic": topic, "queue_id": number, "queue_offset": 5 + number}
+        {"topic": topic, "queue_id": number, "queue_offset": 5 + number, "commit_log_offset": 10 * number}
         for number, topic in enumerate((HALF, OP, HALF))
     ]
-    assert half_places(rows) == ((0, 5), (2, 7))
+    assert half_places(rows) == ((0, 5), (-1, 0), (2, 7), (-1, 20))

@@ -90,7 +90,7 @@ def test_what_ends_a_half_message(tmp_path: Path, topic: str, body: bytes, found
     log.message(topic="T", queue_id=1, body=b"7")
     other = log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queue_id=2, body=b"5")
     record = log.message(topic=topic, queue_id=1, body=body)
-    rules = replace(RULES, columns=("topic", "queue_id", "commit_log_offset", "body"))
+    rules = replace(RULES, columns=("topic", "queue_id", "commit_log_offset", "body", "properties"))
     task = FindEndedHalf(((1, 7), (2, 5), (2, 7)), rules)
     given = list(task(iter(ranges_of(log, tmp_path))))
     assert given == [((2, 5), other.offset), *((place, record.offset) for place in found)]
