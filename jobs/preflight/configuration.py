@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from jobs.contract.commands import quoted
 from jobs.preflight.reason import Reason, first_of
-from jobs.preflight.stopped_store import StoppedStore
+from jobs.preflight.stopped_store import StoppedStore, batch_topics_of
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 from storeformat.store.config.topic_config import MADE_BY_BROKER
@@ -111,7 +111,7 @@ def queue_types(store: StoppedStore) -> Iterator[Reason]:
     """
     if store.config_in_databases or not store.rules.reads_batches_and_timers:
         return
-    batch = store.batch_topics
+    batch = batch_topics_of(store)
     wrong = sorted({topic for (topic, _), queue in store.queues.items() if queue.batch != (topic in batch)})
     if wrong:
         yield Reason.of("queue_type", count=len(wrong), first=first_of(wrong), directory=quoted(store.place("config")))

@@ -16,16 +16,14 @@ from storeformat import message as m
 from storeformat.index import index_file
 from storeformat.index.index_file import is_index_file_name
 from storeformat.javacompat import parse_int
-from storeformat.log.segments import Segment
-from storeformat.storage import files, local_status, locations
+from storeformat.storage import files, local_status
 from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import BrokerRules
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, LOCK, QUEUE_KINDS, is_file_name
 
-HEAD = 36
-"""Bytes of a record up to its own physical offset."""
+HEAD = 36  # bytes of a record up to its own physical offset
 HOUR_MS = 3_600_000
 
 
@@ -209,10 +207,6 @@ class Doomed:
     def when(self) -> str:
         return "at once" if self.hours == 0 else f"within {self.hours} h"
 
-    @property
-    def why(self) -> str:
-        return "the disk is too full" if self.forced else "they are older than fileReservedTime"
-
 
 def doomed(
     segments: Sequence[FileStatus], paths: Sequence[str], settings: BrokerConf, rules: BrokerRules, now_ms: int
@@ -264,23 +258,6 @@ def _used_percent(paths: Sequence[str]) -> int:
         local_status.space_of(path).used_percent if local_status.status_of(path) is not None else 0 for path in paths
     ]
     return max(min(log, default=0), queues)
-
-
-def retention_notes(root: str, segments: Sequence[Segment], settings: BrokerConf, rules: BrokerRules) -> list[str]:
-    """Returns a note where a broker that is started on a log now deletes a part of it; nothing for remote logs."""
-    found = [local_status.status_of(segment.path) for segment in segments if locations.is_local(segment.path)]
-    there = [status for status in found if status is not None]
-    directories = dict.fromkeys(locations.parent_of(status.path) for status in there)
-    paths = (*directories, locations.join(root, CONSUME_QUEUE))
-    part = doomed(there, paths, settings, rules, int(time.time() * 1000))
-    if part is None:
-        return []
-    why = part.why if part.forced else f"{part.why} ({settings.reserved_hours} h)"
-    when = part.when if part.hours == 0 else f"{part.when} (deleteWhen {settings.text('deleteWhen', '04')})"
-    hint = "" if settings.from_file else "; give --broker-conf to use the broker's own settings"
-    what = f"{part.count} of {len(there)} segments {when}, all messages before offset {part.begin}"
-    cure = "raise fileReservedTime, or touch the segments, before the start"
-    return [f"retention: a broker that starts now deletes {what}: {why}; {cure}{hint}"]
 
 
 def _hours_until(delete_when: str, now_ms: int) -> int:

@@ -27,16 +27,13 @@ from storeformat.store.config.consumer_offsets import known_groups
 from storeformat.store.config.timer_files import DEFAULT_FILE_SIZE, LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 from storeformat.store.queue_ends import QueueEnd
 
-_WRITTEN_MS = 60_000
-"""A broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)."""
+_WRITTEN_MS = 60_000  # a broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 _EPOCHS = "epochFileCheckpoint"
-_IDENTITY = "brokerIdentity"
-"""What a member keeps of its registration with the controller (5.1.0 and later)."""
+_IDENTITY = "brokerIdentity"  # what a member keeps of its registration with the controller (5.1.0 and later)
 _NUMBER = re.compile("[+-]?[0-9]+")
 _LARGEST_EPOCHS = 16 << 20
-_FILES_REVISED = 2
-"""Files of the timer log, from its end, whose entries recovery puts back into the wheel."""
+_FILES_REVISED = 2  # files at the end of the timer log whose entries recovery puts back into the wheel
 
 
 def end_after_start(store: StoppedStore, key: tuple[str, int]) -> int:

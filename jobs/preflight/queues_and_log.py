@@ -24,12 +24,12 @@ from jobs.preflight.configuration import configured_topics
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
-from jobs.preflight.stopped_store import StoppedStore, appended
+from jobs.preflight.stopped_store import StoppedStore, furthest_unit
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
-from storeformat.queues.consume_queue import UNIT_SIZE, file_size_of
+from storeformat.queues.consume_queue import file_size_of
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.local_status import FileStatus
@@ -37,6 +37,7 @@ from storeformat.store import queue_ends
 from storeformat.store.layout import StoreLayout, is_file_name
 from storeformat.store.log_directories import with_committed
 from storeformat.store.queue_ends import QueueEnd
+from storeformat.store.queue_replay import given_twice, misplaced, points_to
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
 
@@ -73,7 +74,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
         return
     not_served = beyond & ~again.covers(tail.offsets)
     certain, doubtful = _by_certainty(store, not_served)
-    everything = store.furthest_unit < tail.begin and not again.covers(store.log.begin)
+    everything = furthest_unit(store.queues.values()) < tail.begin and not again.covers(store.log.begin)
     at_least = "at least " if everything and tail.begin > store.log.begin else ""
     done = f"it dispatches from offset {again.begin} on" + ", but the first record" * (again.skipped > 0)
     if again.begin >= tail.end:
@@ -163,43 +164,9 @@ def _beyond_queues(store: StoppedStore) -> Bools:
         light = tail.keys[number][0].startswith(LIGHT_PREFIX)
         if queue is None or queue.batch or light or tail.queue_offsets[rows[-1]] >= queue.end:
             continue
-        if _points_to(tail, rows[-1:], queue).all():
+        if points_to(tail, rows[-1:], queue).all():
             beyond[rows] = False  # its last units are old ones: the queue was cut, and the log with it
     return beyond
-
-
-def _points_to(tail: LogTail, rows: Int64s, queue: QueueEnd, places: Int64s | None = None) -> Bools:
-    """Returns of some records of an ordinary queue whether the unit at their queue offset, or place, is theirs."""
-    units = queue_ends.units_at(queue, tail.queue_offsets[rows] if places is None else places)
-    begins = tail.offsets[rows]
-    return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
-
-
-def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
-    """Returns of some records of an ordinary queue whether their unit lies at an earlier place of it, in order: brokers
-    of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
-    """
-    first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
-    held = sum(file.size for file in queue.files) // UNIT_SIZE  # names of files may be far apart
-    stop = min(last + 1, queue.end, first + held)
-    begins = queue_ends.units_at(queue, np.arange(first, stop))["phy_offset"].astype(np.int64)
-    if not begins.size or (np.diff(begins) <= 0).any():
-        return np.zeros(len(rows), np.bool_)
-    at = np.minimum(np.searchsorted(begins, tail.offsets[rows]), len(begins) - 1)
-    return np.asarray((begins[at] == tail.offsets[rows]) & (first + at < tail.queue_offsets[rows]))
-
-
-def _misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
-    """Returns those records of an ordinary queue that it should have, and has not at their place."""
-    if queue.topic.startswith(LIGHT_PREFIX):  # what counts is their order
-        rows, places, _ = appended(tail, rows, queue_ends.offset_at(queue, int(tail.offsets[rows[0]])))
-        inside = places < queue.end
-        return rows[inside][~_points_to(tail, rows[inside], queue, places[inside])]
-    rows = rows[tail.queue_offsets[rows] < queue.end]
-    later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
-    rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
-    rows = rows[~_points_to(tail, rows, queue)]
-    return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
 
 
 def wrong_units(store: StoppedStore) -> Iterator[Reason]:
@@ -213,8 +180,8 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
     found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
     for key, rows in tail.rows_of.items():
-        if key in queues and (wrong := _misplaced(tail, rows, queues[key])).size:
-            twice = _given_twice(tail, rows, wrong, queues[key])
+        if key in queues and (wrong := misplaced(tail, rows, queues[key])).size:
+            twice = given_twice(tail, rows, wrong, queues[key])
             found["wrong_units"].append(wrong[~twice])
             found["queue_offsets_twice"].append(wrong[twice])
     for case, parts in found.items():
@@ -222,16 +189,6 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
         if rows.size:
             first = int(tail.offsets[rows[0]])
             yield Reason.of(case, count=int(rows.size), first=first, queues=_queues_of(tail, rows))
-
-
-def _given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
-    """Returns which of the ``wrong`` among the ``rows`` of a queue have the queue offset of an earlier one, whose unit
-    is there.
-    """
-    units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
-    other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
-    same = (tail.offsets[other] == units) & (tail.queue_offsets[other] == tail.queue_offsets[wrong])
-    return np.asarray(same & (other < wrong))
 
 
 def messages_moved(store: StoppedStore) -> Iterator[Reason]:
@@ -247,7 +204,7 @@ def messages_moved(store: StoppedStore) -> Iterator[Reason]:
     tail, moved = store.tail, [np.zeros(0, np.int64)]
     for key, replayed in store.replayed.items():
         if (rows := replayed.misplaced).size:
-            moved.append(rows[~_points_to(tail, rows, store.queues[key])] if key in store.queues else rows)
+            moved.append(rows[~points_to(tail, rows, store.queues[key])] if key in store.queues else rows)
     if (rows := np.sort(np.concatenate(moved))).size:
         first = int(tail.offsets[rows[0]])
         yield Reason.of("messages_moved", count=int(rows.size), first=first, queues=_queues_of(tail, rows))

@@ -10,12 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from jobs.contract import commands
-from storeformat.arrays import Bools, Int64s
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
-from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, local_status, locations, rocksdb
 from storeformat.store import queue_ends
 from storeformat.store.broker_conf import BrokerConf
@@ -25,6 +23,7 @@ from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.queue_places import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, holds_pairs
+from storeformat.store.queue_replay import Replayed, replayed
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
 from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
@@ -53,30 +52,6 @@ class RocksDb:
     """Whether that is its own fault, and no broker could open it either."""
     ends: Mapping[tuple[str, int], StoredEnds] = field(default_factory=dict)
     """Of queues that are read from the database although they are in files, too, or of light ones."""
-
-
-def appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
-    """Returns which rows go into a queue that ends at ``end``, where to, and its new end.
-
-    Mirrors ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the end of its queue whatever its queue
-    offset, but not if that is in the queue already; 0 never is.
-    """
-    offsets = tail.queue_offsets[rows]
-    if offsets[0] == end and offsets[-1] - end == len(rows) - 1 and (np.diff(offsets) == 1).all():
-        return rows, offsets, end + len(rows)
-    put, first = np.zeros(len(rows), np.bool_), end
-    for number, offset in enumerate(offsets.tolist()):
-        put[number] = offset >= end or offset == 0
-        end += bool(put[number])
-    return rows[put], np.arange(first, end), end
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """A queue after a start: its end, and the rows of the tail that were dispatched and are not at their place."""
-
-    end: int
-    misplaced: Int64s = field(default_factory=lambda: _NO_ROWS)
 
 
 @dataclass(frozen=True)
@@ -133,39 +108,12 @@ class StoppedStore(Store):
     @cached_property
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
         """What the start makes of each queue in files, and of those that it makes anew."""
-        covered = self.redispatch.covers(self.tail.offsets)
-        return {key: self._replay(key, covered) for key in {*self.queues, *self.tail.keys}}
-
-    def _replay(self, key: tuple[str, int], covered: Bools) -> Replayed:
-        """Cuts a queue at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends what is dispatched again."""
-        queue, tail = self.queues.get(key), self.tail
-        end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
-        if queue is not None and self.log.segments and reached > tail.end and not queue.ends_in_pre_blank:
-            end, reached = min(end, queue_ends.offset_at(queue, tail.end)), tail.end
-        rows = tail.rows_of.get(key, _NO_ROWS)
-        again = rows[covered[rows] & (tail.ends[rows] > reached)]
-        if not again.size:
-            return Replayed(end)
-        if queue is None or not queue.files:
-            end = int(tail.queue_offsets[again[0]])
-        if queue.batch if queue is not None else key[0] in self.batch_topics:
-            return Replayed(max(end, int(tail.queue_offsets[again[-1]]) + 1))
-        last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
-        before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
-        put, places, end = appended(tail, again, end)
-        if put is again or key[0].startswith(LIGHT_PREFIX):  # of light ones their order counts
-            return Replayed(end)
-        at_place = put[tail.queue_offsets[put] - before == places]
-        return Replayed(end, np.setdiff1d(again, at_place))
-
-    @cached_property
-    def batch_topics(self) -> set[str]:
-        """Topics with ``queue.type=BatchCQ`` in topics.json."""
-        return batch_topics_of(self)
-
-    @cached_property
-    def furthest_unit(self) -> int:
-        return furthest_unit(self.queues.values())
+        covered, known = self.redispatch.covers(self.tail.offsets), bool(self.log.segments)
+        batch = batch_topics_of(self)
+        return {
+            key: replayed(self.queues.get(key), key, self.tail, covered, cut=known, batch=key[0] in batch)
+            for key in {*self.queues, *self.tail.keys}
+        }
 
     def set_aside(self, *paths: str) -> str:
         """Returns the command that moves some of its files out of the store, into the directory above it."""

@@ -11,7 +11,6 @@ checked. On an object store the manifest, written last, does what the rename doe
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from typing import Any
 
 from jobs.consumer_offsets.plan import refuse_where_unread
@@ -21,7 +20,6 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
-from jobs.preflight.files_and_space import retention_notes
 from jobs.rebuild.build_store import Built, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
@@ -32,8 +30,6 @@ from jobs.spark.runner import TimedRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
-from storeformat.storage.broker_lock import is_live
-from storeformat.store.layout import LOCK
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
@@ -50,10 +46,6 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
     store = _with_queue_store(options, store)
     if CONSUMER_OFFSETS in options.only:
         refuse_where_unread(store, store.conf)
-    if not is_live(locations.join(store.root, LOCK)):
-        store = replace(
-            store, notes=(*store.notes, *retention_notes(store.root, store.segments, store.conf, store.rules))
-        )
     reporter.note(*store.notes)
     output = outputs.place_for(locations.absolute(options.output))
     _refuse_output(output, store)

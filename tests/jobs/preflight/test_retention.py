@@ -10,10 +10,8 @@ import pytest
 from support.patching import stand_in
 from support.store_to_start import StoreToStart, healthy_store
 
-from jobs.contract.options import LogOptions
-from jobs.log.opening import open_store
 from jobs.preflight import files_and_space as retention
-from jobs.preflight.files_and_space import Doomed, doomed, retention_notes
+from jobs.preflight.files_and_space import Doomed, doomed
 from jobs.preflight.reason import Reason
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space
@@ -176,27 +174,6 @@ def test_a_low_warning_level_deletes_at_once(store: StoreToStart) -> None:
     assert store.only_reason("messages_deleted").unsafe
     store.version = "4.9"
     assert store.reasons("messages_deleted") == []
-
-
-def test_a_note_for_jobs_that_recover_old_segments(store: StoreToStart) -> None:
-    segments = open_store(LogOptions(store=str(store.root)), needs_index_sizes=False).segments
-    assert retention_notes(str(store.root), segments, BrokerConf(), rules_of("5.3")) == []
-    store.age(100, segments=1)
-    begin = "retention: a broker that starts now deletes 1 of 2 segments "
-    end = (
-        ", all messages before offset 4096: they are older than fileReservedTime (72 h); raise fileReservedTime, or "
-        "touch the segments, before the start"
-    )
-    hint = "; give --broker-conf to use the broker's own settings"
-    for when, shown, from_file in (
-        ("04;05", "within 18 h (deleteWhen 04;05)", True),
-        ("10", "at once", False),
-        (None, "within 18 h (deleteWhen 04)", True),
-    ):
-        settings = BrokerConf({} if when is None else {"deleteWhen": when}, from_file=from_file)
-        notes = retention_notes(str(store.root), segments, settings, rules_of("5.3"))
-        assert notes == [begin + shown + end + ("" if from_file else hint)]
-    assert retention_notes(str(store.root), segments, BrokerConf({"fileReservedTime": "200"}), rules_of("5.3")) == []
 
 
 # ------------------------------------------------------------------------------------- what is deleted, at its bounds

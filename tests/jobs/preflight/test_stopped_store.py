@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.store_to_start import StoreToStart, healthy_store
 
-from jobs.preflight.stopped_store import RocksDb, read_stopped_store
+from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
 from storeformat.errors import MissingInput, NotAStore, StoreFormatError
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import StoreCheckpoint
@@ -69,7 +68,7 @@ def test_the_release_that_a_store_shows(
 def test_what_is_told_of_a_healthy_store(store: StoreToStart) -> None:
     found = read_stopped_store(str(store.root), BrokerConf(store.conf), "5.5", now_ms=7)
     assert (found.after_crash, found.is_live, found.now_ms, found.rocksdb) == (False, False, 7, RocksDb())
-    assert (found.furthest_unit, found.redispatch) == (6744, Redispatch(6744, 6744))
+    assert (furthest_unit(found.queues.values()), found.redispatch) == (6744, Redispatch(6744, 6744))
     assert OFFSETS & set(found.configs) == {"consumerOffset.json"}
     assert found.offsets_file.name == "consumerOffset.json"
     store.conf["enableLmq"] = "true"
@@ -82,8 +81,8 @@ def test_what_is_told_of_a_healthy_store(store: StoreToStart) -> None:
 def test_fillers_are_no_end(store: StoreToStart) -> None:
     filler = QueueEnd("New", 0, (), end=20, end_offset=0x7FFFFFFF)
     stopped = store.stopped()
-    assert replace(stopped, queues={**stopped.queues, ("New", 0): filler}).furthest_unit == 6744
-    assert replace(stopped, queues={("New", 0): filler}).furthest_unit == -1
+    assert furthest_unit([*stopped.queues.values(), filler]) == 6744
+    assert furthest_unit([filler]) == -1
 
 
 def test_a_start_after_a_crash(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Queues in files against the end of the log: which records are at their place, and what a start makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from storeformat.arrays import Bools, Int64s
+from storeformat.log.log_tail import LogTail
+from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.store import queue_ends
+from storeformat.store.queue_ends import QueueEnd
+
+_NO_ROWS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A queue after a start: its end, and the rows of the tail that were dispatched and are not at their place."""
+
+    end: int
+    misplaced: Int64s = field(default_factory=lambda: _NO_ROWS)
+
+
+def replayed(
+    queue: QueueEnd | None, key: tuple[str, int], tail: LogTail, covered: Bools, *, cut: bool, batch: bool
+) -> Replayed:
+    """Returns a queue after a start that cuts it at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends
+    what is dispatched again: the rows of the tail that are ``covered``. ``batch`` is the type of one without files.
+    """
+    end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
+    if queue is not None and cut and reached > tail.end and not queue.ends_in_pre_blank:
+        end, reached = min(end, queue_ends.offset_at(queue, tail.end)), tail.end
+    rows = tail.rows_of.get(key, _NO_ROWS)
+    again = rows[covered[rows] & (tail.ends[rows] > reached)]
+    if not again.size:
+        return Replayed(end)
+    if queue is None or not queue.files:
+        end = int(tail.queue_offsets[again[0]])
+    if queue.batch if queue is not None else batch:
+        return Replayed(max(end, int(tail.queue_offsets[again[-1]]) + 1))
+    last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
+    before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
+    put, places, end = _appended(tail, again, end)
+    if put is again or key[0].startswith(LIGHT_PREFIX):  # of light ones their order counts
+        return Replayed(end)
+    return Replayed(end, np.setdiff1d(again, put[tail.queue_offsets[put] - before == places]))
+
+
+def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
+    """Returns which rows go into a queue that ends at ``end``, where to, and its new end.
+
+    Mirrors ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the end of its queue whatever its queue
+    offset, but not if that is in the queue already; 0 never is.
+    """
+    offsets = tail.queue_offsets[rows]
+    if offsets[0] == end and offsets[-1] - end == len(rows) - 1 and (np.diff(offsets) == 1).all():
+        return rows, offsets, end + len(rows)
+    put, first = np.zeros(len(rows), np.bool_), end
+    for number, offset in enumerate(offsets.tolist()):
+        put[number] = offset >= end or offset == 0
+        end += bool(put[number])
+    return rows[put], np.arange(first, end), end
+
+
+def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
+    """Returns those records of an ordinary queue that it should have, and has not at their place."""
+    if queue.topic.startswith(LIGHT_PREFIX):  # what counts is their order
+        rows, places, _ = _appended(tail, rows, queue_ends.offset_at(queue, int(tail.offsets[rows[0]])))
+        inside = places < queue.end
+        return rows[inside][~points_to(tail, rows[inside], queue, places[inside])]
+    rows = rows[tail.queue_offsets[rows] < queue.end]
+    later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
+    rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
+    rows = rows[~points_to(tail, rows, queue)]
+    return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
+
+
+def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd, places: Int64s | None = None) -> Bools:
+    """Returns of some records of an ordinary queue whether the unit at their queue offset, or place, is theirs."""
+    units = queue_ends.units_at(queue, tail.queue_offsets[rows] if places is None else places)
+    begins = tail.offsets[rows]
+    return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
+
+
+def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+    """Returns of some records of an ordinary queue whether their unit lies at an earlier place of it, in order: brokers
+    of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
+    """
+    first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
+    held = sum(file.size for file in queue.files) // UNIT_SIZE  # names of files may be far apart
+    stop = min(last + 1, queue.end, first + held)
+    begins = queue_ends.units_at(queue, np.arange(first, stop))["phy_offset"].astype(np.int64)
+    if not begins.size or (np.diff(begins) <= 0).any():
+        return np.zeros(len(rows), np.bool_)
+    at = np.minimum(np.searchsorted(begins, tail.offsets[rows]), len(begins) - 1)
+    return np.asarray((begins[at] == tail.offsets[rows]) & (first + at < tail.queue_offsets[rows]))
+
+
+def given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
+    """Returns which of the ``wrong`` among the ``rows`` of a queue have the queue offset of an earlier one, whose unit
+    is there.
+    """
+    units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
+    other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
+    same = (tail.offsets[other] == units) & (tail.queue_offsets[other] == tail.queue_offsets[wrong])
+    return np.asarray(same & (other < wrong))
