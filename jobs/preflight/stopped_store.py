@@ -109,7 +109,7 @@ class StoppedStore(Store):
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
         """What the start makes of each queue in files, and of those that it makes anew."""
         covered, known = self.redispatch.covers(self.tail.offsets), bool(self.log.segments)
-        batch = batch_topics_of(self)
+        batch = batch_topics_of(self, self.queues.values())
         return {
             key: replayed(self.queues.get(key), key, self.tail, covered, cut=known, batch=key[0] in batch)
             for key in {*self.queues, *self.tail.keys}
@@ -146,7 +146,7 @@ def read_stopped_store(
         met_from, again = 0, Redispatch()
     light = None if store.release_assumed else store.multi_dispatch
     if light is not None:
-        light = replace(light, excluded_topics=(*light.excluded_topics, *batch_topics_of(store)))
+        light = replace(light, excluded_topics=(*light.excluded_topics, *batch_topics_of(store, queues.values())))
     stopped = StoppedStore(
         *(store.root, conf, rules, store.release_reason, store.suggests),
         log=log,
@@ -162,9 +162,10 @@ def read_stopped_store(
     return replace(stopped, rocksdb=_rocksdb(stopped))
 
 
-def batch_topics_of(store: Store) -> set[str]:
-    """Returns the topics with ``queue.type=BatchCQ`` in topics.json."""
-    return {topic for topic, queues in (store.configs["topics.json"].value or {}).items() if queues.batch}
+def batch_topics_of(store: Store, queues: Iterable[QueueEnd] = ()) -> set[str]:
+    """Returns the topics with ``queue.type=BatchCQ`` in topics.json, and those of ``queues`` of batches."""
+    configured = (store.configs["topics.json"].value or {}).items()
+    return {topic for topic, own in configured if own.batch} | {queue.topic for queue in queues if queue.batch}
 
 
 def furthest_unit(queues: Iterable[QueueEnd]) -> int:

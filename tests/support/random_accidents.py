@@ -288,6 +288,8 @@ class Trial:
     def verdict(self) -> str:
         """Log and queues are judged apart from ``config/``: what is said of one does not excuse the other."""
         of_store, of_config = self.rules - CONFIG_RULES, self.rules & CONFIG_RULES
+        if self.harm.startswith("no start: does not load") and of_config:
+            return "unsafe"
         if (self.harm and not of_store) or (self.config == "harmed" and not of_config):
             return "FALSE SAFE"
         if of_store and not self.harm:
