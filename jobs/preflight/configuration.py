@@ -42,8 +42,7 @@ WITHOUT = {
 _HARMLESS = frozenset({"consumerFilter.json", "timermetrics", _DELAYS})
 """Files without which a start loses and repeats nothing; for those of delays see ``delay_offsets_behind``."""
 _SINCE_5_0 = frozenset({"topicQueueMapping.json", "consumerOrderInfo.json", "timermetrics"})
-_OPENED = ("kvStore", "rocksdbstore", "config/users", "config/acls")
-"""Databases of every broker whose settings make one: POP, index and timers, users and their rights."""
+_OPENED = ("kvStore", "rocksdbstore", "config/users", "config/acls")  # POP; index and timers; users and their rights
 _DATABASES = {"topics": _TOPICS, "subscriptionGroups": _GROUPS, "consumerOffsets": CONSUMER_OFFSETS}
 _SINGLE, _V2 = "metadata", "rdb"
 

@@ -23,7 +23,7 @@ from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 from storeformat.store.setting_names import NOT_JUDGED
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (  # in the order in which a start would meet them
     settings_and_paths.not_judged,
     settings_and_paths.paths_not_taken,
     settings_and_paths.other_store,
@@ -70,7 +70,6 @@ RULES: tuple[Rule, ...] = (
     queues_and_log.units_beyond_log,
     queues_and_log.torn_tail,
 )
-"""In the order in which a start would meet them."""
 _IN_DOUBT = frozenset({
     "store_in_use", "store_path", "log_missing", "log_damaged", "log_cut", "segment_missing", "segment_size",
     "segment_twice", "segment_misplaced", "stray_file", "queue_files", "messages_not_served", "wrong_units",

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-
 from jobs.contract import commands
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
@@ -30,7 +28,6 @@ from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.store import Store, find_store
 
 _LARGEST_CHECKPOINT = 1 << 20
-_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)

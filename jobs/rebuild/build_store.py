@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -165,10 +165,11 @@ def scan_store(
     """Returns the proven reading of a store's log; ``runs`` then has the runs and entries that the options ask for.
     ``looks_at`` are properties that no dispatch needs. Raises WrongSettings for records that the release cannot read.
     """
+    unqueued = frozenset(topic.encode() for topic in store.compacted_topics)
     task = ScanTask(
         staging=runs,
         decode_rules=store.decode_rules(looks_at),
-        dispatch_rules=store.dispatch_rules(),
+        dispatch_rules=replace(store.dispatch_rules(), unqueued_topics=unqueued),
         topics=options.topics,
         with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS, TIMERS} & set(options.only)),
         with_entries="index" in options.only or "checkpoint" in options.only,

@@ -47,6 +47,11 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
     if CONSUMER_OFFSETS in options.only:
         refuse_where_unread(store, store.conf)
     reporter.note(*store.notes)
+    if store.compacted_topics and "consumequeue" in options.only:
+        reporter.note(
+            f"{len(store.compacted_topics)} compacted topics get no queues ({min(store.compacted_topics)}): a broker "
+            "fills compaction/ only from what it dispatches, as it does where the file abort lies in its store"
+        )
     output = outputs.place_for(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):

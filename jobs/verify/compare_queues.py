@@ -143,6 +143,8 @@ def _find_files(run: Verification, compared: QueuesCompared, topics: Sequence[To
     for queue in queue_directories(run.store.root, compared.artefact, {item.topic for item in topics}):
         if queue.queue_id is None or not selects(topics, queue.topic, queue.queue_id):
             continue
+        if queue.topic in run.store.compacted_topics:  # which a rebuild leaves out
+            continue
         key = (queue.topic, queue.queue_id)
         for entry in queue.entries():
             if entry.is_directory:

@@ -37,6 +37,8 @@ class DispatchRules:
     """Light queues; None where ``enableMultiDispatch`` is off."""
     batch_topics: frozenset[bytes] = frozenset()
     """Topics with ``queue.type=BatchCQ``: they have batch queues and no ordinary ones."""
+    unqueued_topics: frozenset[bytes] = frozenset()
+    """Topics whose records get no unit."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     """Returns the consume-queue units that the records of the block become, in log order: one a record that is queued,
     and those of its light queues after it.
     """
-    rows = np.flatnonzero(dispatched(block) & ~_of_batch_topics(block, rules))
+    rows = np.flatnonzero(dispatched(block) & ~_of_topics(block, rules.batch_topics | rules.unqueued_topics))
     heads = block.heads
     topics, topic_codes = block.topics, block.topic_codes[rows]
     queue_ids, queue_offsets = heads.queue_id[rows], heads.queue_offset[rows]
@@ -130,9 +132,9 @@ def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
     return QueueUnits(topics, columns, is_light)
 
 
-def _of_batch_topics(block: RecordBlock, rules: DispatchRules) -> Bools:
-    batched = np.array([topic in rules.batch_topics for topic in block.topics], np.bool_)
-    return batched[block.topic_codes] if batched.any() else np.zeros(len(block), np.bool_)
+def _of_topics(block: RecordBlock, topics: frozenset[bytes]) -> Bools:
+    own = np.array([topic in topics for topic in block.topics], np.bool_)
+    return own[block.topic_codes] if own.any() else np.zeros(len(block), np.bool_)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
 
     Count and base are the record's INNER_NUM and INNER_BASE where it has both, else it is one message at its offset.
     """
-    rows = np.flatnonzero(dispatched(block) & _of_batch_topics(block, rules))
+    rows = np.flatnonzero(dispatched(block) & _of_topics(block, rules.batch_topics))
     heads = block.heads
     bases, sizes = heads.queue_offset[rows].copy(), np.ones(len(rows), np.int64)
     counts, firsts = block.properties[m.INNER_NUM], block.properties[m.INNER_BASE]

@@ -53,8 +53,8 @@ class PlainDispatch:
 
     @staticmethod
     def serves(rules: DispatchRules) -> bool:
-        """Returns whether records can be plain under these rules: not with light queues or batch topics."""
-        return rules.multi_dispatch is None and not rules.batch_topics
+        """Returns whether records can be plain under these rules: not with light queues or other kinds of topics."""
+        return rules.multi_dispatch is None and not rules.batch_topics and not rules.unqueued_topics
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int, units: UnitColumns, tally: Int64s) -> int:
         """Returns how many of the records at ``positions`` it took from the front: up to the first that is not plain,

@@ -21,6 +21,7 @@ from storeformat.store.broker_rules import (
     rules_of,
 )
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
+from storeformat.store.config.topic_config import compacted_topics
 from storeformat.store.layout import LOCK
 from storeformat.store.setting_names import is_known
 from storeformat.store.store_signs import release_signs
@@ -61,6 +62,12 @@ class Store:
         if not self.conf.flag("enableMultiDispatch", default=False):
             return None
         return MultiDispatchRules(light, rules.no_light_topics, rules.no_light_prefixes)
+
+    @cached_property
+    def compacted_topics(self) -> frozenset[str]:
+        """Topics that are served from ``compaction/``, which its broker fills only from what it dispatches."""
+        on = self.rules.reads_batches_and_timers and self.conf.flag("enableCompaction", default=True)
+        return compacted_topics(self.root) if on else frozenset()
 
     @property
     def is_slave(self) -> bool:

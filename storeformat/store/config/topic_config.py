@@ -93,10 +93,20 @@ def configured_batch_topics(root: str) -> set[str] | None:
     return {topic for topic, entry in table if has_batch_queues(entry) and is_directory_name(topic.encode())}
 
 
+def compacted_topics(root: str) -> frozenset[str]:
+    """Returns the topics whose messages a broker serves from ``compaction/`` (``cleanup.policy=COMPACTION``, 5.1.0)."""
+    table = (topic_configuration(root) or {"topicConfigTable": {}})["topicConfigTable"].items()
+    return frozenset(topic for topic, entry in table if _attribute(entry, "cleanup.policy") == "COMPACTION")
+
+
 def has_batch_queues(entry: Any) -> bool:
     """True if the entry of a topic says ``queue.type=BatchCQ``."""
+    return _attribute(entry, "queue.type") == _BATCH
+
+
+def _attribute(entry: Any, name: str) -> Any:
     attributes = entry.get("attributes") if isinstance(entry, dict) else None
-    return isinstance(attributes, dict) and attributes.get("queue.type") == _BATCH
+    return attributes.get(name) if isinstance(attributes, dict) else None
 
 
 def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
