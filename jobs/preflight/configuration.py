@@ -89,13 +89,14 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
         state = "without a topic, and a broker has some from its first start on"
         if config.taken is None:
             state = f"{main.content.value}{why}, and its .bak {backup.content.value}"
+        no_group = config.name == _GROUPS and config.is_absent and not store.offsets_file.value  # producers alone
         by_hand = {
             _TOPICS: "; rebuild --topics-json makes one from the log",
             store.offsets_file.name: "; rebuild --only consumer-offsets makes one of what is left",
         }
         yield Reason.of(
             "config_lost.file",
-            unsafe=config.name not in _HARMLESS and bool(store.log.segments),
+            unsafe=config.name not in _HARMLESS and bool(store.log.segments) and not no_group,
             name=config.name,
             state=state,
             without=without,

@@ -21,7 +21,18 @@ from storeformat.storage.local_status import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import BrokerRules
-from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, INDEX, LOCK, QUEUE_KINDS, is_file_name
+from storeformat.store.layout import (
+    ABORT,
+    CHECKPOINT,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    QUEUE_KINDS,
+    StoreLayout,
+    is_file_name,
+)
+from storeformat.store.queue_places import queue_directories
 
 HEAD = 36  # bytes of a record up to its own physical offset
 HOUR_MS = 3_600_000
@@ -133,6 +144,24 @@ def index_deleted(store: StoppedStore) -> Iterator[Reason]:
         yield Reason.of("index_deleted", count=len(gone), begin=store.redispatch.begin, keys=lost)
 
 
+def mapped_files(store: StoppedStore) -> Iterator[Reason]:
+    """Files of extended queues and of compacted topics that end a start: of another length (MappedFileQueue#doLoad), or
+    of none; the lengths of ``compaction/`` are not judged.
+    """
+    size = store.conf.number("mappedFileSizeConsumeQueueExt", StoreLayout().mapped_file_size_consume_queue_ext)
+    kinds: dict[str, int | None] = {}
+    if store.conf.flag("enableConsumeQueueExt", default=False) and store.conf.from_file:
+        kinds[CONSUME_QUEUE_EXT] = size
+    if store.rules.reads_batches_and_timers and store.conf.flag("enableCompaction", default=True):
+        kinds |= {"compaction/compactionLog": None, "compaction/compactionCq": None}
+    for kind, expected in kinds.items():
+        for queue in queue_directories(store.root, kind):
+            for file in queue.files():
+                if file.size == 0 or expected not in (None, file.size):
+                    aside = store.set_aside(file.path)
+                    yield Reason.of("mapped_file", path=file.path, size=file.size, aside=aside)
+
+
 def not_files(store: StoppedStore) -> Iterator[Reason]:
     """Directories, pipes and the like where a broker opens a file: StoreCheckpoint, IndexService#load and the lock of
     DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
@@ -215,16 +244,11 @@ def doomed(
     log, and that of the queues.
 
     Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
-    MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): from the first segment on while it is older than
-    ``fileReservedTime`` hours, never the last one; in the hours of ``deleteWhen``, or at once where a disk is fuller
-    than ``diskMaxUsedSpaceRatio`` (10 to 95 %). With ``cleanFileForciblyEnable`` whatever its age where a disk is
-    fuller than
-
-    ==============  ===================================================================================
-    4.9.8           85 %, once it is time to delete
-    5.0.0 to 5.5.0  ``diskSpaceCleanForciblyRatio``, between 30 and 85 %, or ``diskSpaceWarningLevelRatio``,
-                    between 35 and 90 %; then it is always time
-    ==============  ===================================================================================
+    MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): never the last segment; those older than
+    ``fileReservedTime`` in the hours of ``deleteWhen``, or at once where a disk is fuller than
+    ``diskMaxUsedSpaceRatio`` (10 to 95 %). With ``cleanFileForciblyEnable`` whatever their age where it is fuller than
+    85 %, once it is time (4.9.8), or at any time (5.0.0 and later) than ``diskSpaceCleanForciblyRatio`` (30 to 85 %) or
+    ``diskSpaceWarningLevelRatio`` (35 to 90 %).
     """
     if len(segments) < 2:
         return None

@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (  # in the order in which a start would meet them
     files_and_space.segments_misplaced,
     files_and_space.index_sizes,
     files_and_space.index_deleted,
+    files_and_space.mapped_files,
     files_and_space.not_files,
     files_and_space.not_the_brokers,
     settings_and_paths.settings_not_taken,

@@ -1,9 +1,7 @@
-"""Another copy of the log, that of a slave or of a member of the group: which is longer, where they differ, and what is
-lost with the start of this one.
+"""Another copy of the log, of a slave or a member of the group: which is longer, and what is lost with this start.
 
-Replicated logs are alike up to a point and differ from there on, for records carry the time when they were stored. So
-the last record that both have is compared, and only where it differs the place is looked for: the segment by its first
-record, in it byte by byte. Damage in the middle of a copy is for ``inspect --replica``.
+Replicated logs are alike up to a point and differ from there on, for records carry the time when they were stored: the
+last record that both have is compared first. Damage in the middle of a copy is for ``inspect --replica``.
 """
 
 from __future__ import annotations

@@ -99,6 +99,13 @@ def older_queues(store: StoreToStart) -> None:
     store.commit({})
 
 
+def ext_file(store: StoreToStart) -> None:
+    path = store.root / "consumequeue_ext" / "Orders" / "0" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(400))
+    store.conf["enableConsumeQueueExt"] = "true"
+
+
 def batch_type(store: StoreToStart) -> None:
     entry = {"readQueueNums": 2, "writeQueueNums": 2, "attributes": {"queue.type": "BatchCQ"}}
     store.write_config("topics.json", {"topicConfigTable": {"Orders": entry, "Stock": {}}})
@@ -202,11 +209,16 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         lambda store: (store.age(100, 1), store.commit({"Orders@readers": {0: 1}})),
     ),
     "index": ("index_size", lambda store: store.conf.update(maxIndexNum="61")),
+    "a queue's other files": ("mapped_file", ext_file),
     "a wheel": ("timer_wheel_size", with_timers(lambda store: os.truncate(store.root / "timerwheel", 100))),
     "a timer log": ("timer_log_size", with_timers(lambda store: store.conf.update(mappedFileSizeTimerLog="1000"))),
     "no wheel, no log": (
         "timer_state_lost",
         with_timers(lambda store: ((store.root / "timerwheel").unlink(), shutil.rmtree(store.root / "timerlog"))),
+    ),
+    "timers ahead": (
+        "timer_ahead",
+        with_timers(lambda store: store.config("timercheck").write_bytes(struct.pack(">4q", 1 << 42, 0, 5, 5))),
     ),
     "timers beyond": (
         "timer_beyond_log",
