@@ -10,14 +10,15 @@ import pytest
 from support.patching import stand_in
 from support.store_to_start import StoreToStart, healthy_store
 
-from jobs.preflight import files_and_space as retention
-from jobs.preflight.files_and_space import Doomed, doomed
+from jobs.preflight import files_and_space
 from jobs.preflight.reason import Reason
 from storeformat.storage import local_status
 from storeformat.storage.local_status import FileStatus, Space
+from storeformat.store import retention
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.recovery import Redispatch
+from storeformat.store.retention import Doomed, doomed
 
 RULE = "messages_deleted"
 
@@ -124,8 +125,8 @@ def test_what_of_a_queue_goes_with_the_first_segments(store: StoreToStart) -> No
         (replace(shorter, redispatch=Redispatch(3300, 3300)), (2, 4)),
         (replace(shorter, redispatch=Redispatch(3300)), (2, 6)),
     ):
-        assert retention._deleted(given, key, begin) == expected
-    assert retention._deleted(stopped, ("Orders", 7), begin) == (0, 0)
+        assert files_and_space._deleted(given, key, begin) == expected
+    assert files_and_space._deleted(stopped, ("Orders", 7), begin) == (0, 0)
 
 
 def test_the_last_segment_stays(store: StoreToStart) -> None:
