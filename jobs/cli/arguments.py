@@ -15,7 +15,7 @@ from storeformat.errors import UsageError
 
 _GROUPS = {StoreOptions: "store", LogOptions: "reading the log", JobOptions: "output"}
 _QUESTIONS = {
-    "key": ("messages with a key (queryMsgByKey)", "topic key", "begin end scan bodies max_messages explain"),
+    "key": ("messages with a key (queryMsgByKey)", "topic key", "begin end scan bodies max_messages"),
     "id": (
         "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)",
         "",

@@ -285,7 +285,6 @@ class QueryOptions(LogOptions):
         "the first message at or after the time (lower, the default), or the last at or before it (upper)",
     ] = "lower"
     scan: Annotated[bool, "read the log itself, use neither index nor queues"] = False
-    explain: Annotated[bool, "also look into the log, and say why the index does not find a message"] = False
     bodies: Bodies = False
     most: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64, with --export all)"] = None
     export: Annotated[str | None, FILE, "write them into FILE: .jsonl, or .parquet; bodies with --bodies"] = None
@@ -297,7 +296,7 @@ class QueryOptions(LogOptions):
 
     @property
     def scans_log(self) -> bool:
-        return self.scan or self.explain
+        return self.scan
 
 
 @dataclass(frozen=True, kw_only=True)

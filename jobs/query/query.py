@@ -26,7 +26,6 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
-from jobs.query.explain import explain_key
 from jobs.query.export import check_target, export
 from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_row, row_rules
 from jobs.query.pending_messages import half_places, split_waiting
@@ -51,7 +50,7 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     offline = _offline(store, options)
-    if options.scan or options.explain:
+    if options.scan:
         with (
             session.runner_for(execution, reporter, "query", store.log_size) as runner,
             filled(store, reporter, one_machine=execution.on_one_machine) as whole,
@@ -95,7 +94,7 @@ def _where_else(options: QueryOptions) -> list[str]:
         return ["no offset is committed for this group"]
     if options.kind == "offset":
         return ["the queue has no message there; --scan reads the log itself"]
-    return [] if options.explain else ["the index does not have it; --explain says why, --scan reads the log itself"]
+    return ["the index does not have it; --scan reads the log itself, verify compares both"]
 
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
@@ -107,23 +106,15 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
     if options.scan and runner is not None:
         return _messages(*_stored_and_waiting(options, offline, runner))
     offsets, mine, others = _indexed_under(options.topic, options, offline)
-    explanation = []
-    if options.explain and runner is not None:
-        at_any_time = replace(options, begin=0, end=NEVER)
-        stored, waiting = _stored_and_waiting(at_any_time, offline, runner)
-        answered = {row["commit_log_offset"] for row in mine}
-        explanation = explain_key(options, offline, [*stored, *waiting], answered)
-    else:
-        held = [row for topic in HOLDING_TOPICS for row in _indexed_under(topic, options, offline)[1]]
-        if not mine and not held:
-            topics = offline.topics_with(*PREFIXES)
-            held = [row for topic in topics for row in _indexed_under(topic, options, offline)[1]]
-        rows_of_all = sorted([*mine, *held], key=lambda row: int(row["commit_log_offset"]))
-        waiting = split_waiting(rows_of_all, options.topic)[1]
-    answer = _messages(mine, waiting)
+    held = [row for topic in HOLDING_TOPICS for row in _indexed_under(topic, options, offline)[1]]
+    if not mine and not held:
+        topics = offline.topics_with(*PREFIXES)
+        held = [row for topic in topics for row in _indexed_under(topic, options, offline)[1]]
+    rows_of_all = sorted([*mine, *held], key=lambda row: int(row["commit_log_offset"]))
+    answer = _messages(mine, split_waiting(rows_of_all, options.topic)[1])
     answer["commit_log_offsets"] = offsets
     answer["other_keys_of_the_same_hash"] = others
-    return {**answer, "explanation": explanation} if explanation else answer
+    return answer
 
 
 def _indexed_under(

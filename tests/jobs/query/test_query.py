@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
-from jobs.query.explain import explain_key
 from jobs.query.offline_store import OfflineStore
 from jobs.spark.runner import LocalRunner
 from storeformat.queues.batch_queue_search import queue_range
@@ -124,38 +122,6 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
         assert (beyond["found"], beyond.exit_code) == (0, 1)
 
 
-def explained(store: GoldenStore, root: Path, topic: str, key: str, **more: Any) -> list[str]:
-    options = options_of(store, "key", root, topic=topic, key=key, max_messages=1000, **more)
-    offline = OfflineStore(open_store(options))
-    found = offline.index_offsets(topic, key, max_num=64, begin=options.begin, end=options.end)
-    stored = query.find(options, offline, LocalRunner(), Wanted(topic=topic, key=key))
-    return [row["reason"] for row in explain_key(options, offline, stored, set(found))]
-
-
-def test_why_a_key_is_not_found(tmp_path: Path) -> None:
-    (store,) = golden.stores("base-clean-5.3.3")
-    root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
-    answer = store.entry["answers"]["queries"][0]
-    topic, key = answer["topic"], answer["key"]
-    assert set(explained(store, root, topic, key)) == {"found"}
-    assert "never stored" in explained(store, root, topic, "no such key")[0]
-    assert set(explained(store, root, topic, key, begin=0, end=1)) == {"stored outside of the time that was asked for"}
-
-    slots = store.settings["maxHashSlotNum"]
-    for path in (root / "index").iterdir():  # no slot leads anywhere any more
-        data = bytearray(path.read_bytes())
-        data[40 : 40 + 4 * slots] = bytes(4 * slots)
-        path.write_bytes(data)
-    assert "the chain of its slot does not lead to it" in explained(store, root, topic, key)[0]
-    newest = max((root / "index").iterdir())
-    for path in (root / "index").iterdir():
-        if path != newest:
-            path.unlink()
-    assert "expired or was lost" in explained(store, root, topic, key)[0]
-    newest.unlink()
-    assert "no index" in explained(store, root, topic, key)[0]
-
-
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     root = str(golden.unpack(store))
@@ -183,9 +149,9 @@ def test_lists_and_lag_by_the_command_line(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("question", "hint"),
     [
-        ("key --topic A --key nobody", "--explain"),
+        ("key --topic A --key nobody", "--scan"),
         ("id 2307200B30163509777D01CF9F7B6C89", "--topic"),
-        ("id 2307200B30163509777D01CF9F7B6C89 --topic A", "--explain"),
+        ("id 2307200B30163509777D01CF9F7B6C89 --topic A", "--scan"),
         ("offset --topic A --queue 0 --offset 99999", "--scan"),
     ],
 )
@@ -206,11 +172,10 @@ def test_what_is_not_found_comes_with_a_hint(capsys: pytest.CaptureFixture[str],
         ({"kind": "lag"}, "no offset is committed"),
         ({"kind": "offset"}, "--scan"),
         ({"kind": "offset", "scan": True}, None),
-        ({"kind": "key"}, "--explain says why"),
-        ({"kind": "key", "explain": True}, None),
+        ({"kind": "key"}, "verify compares both"),
         ({"kind": "id"}, "name its --topic"),
         ({"kind": "id", "scan": True}, "name its --topic"),
-        ({"kind": "id", "topic": "T"}, "--explain says why"),
+        ({"kind": "id", "topic": "T"}, "verify compares both"),
     ],
 )
 def test_where_else_to_look(more: dict[str, Any], hint: str | None) -> None:

@@ -67,7 +67,7 @@ def ask(root: Path, kind: Any, **question: Any) -> dict[str, Any]:
     return answer
 
 
-LACKS = "the index does not have it; --explain says why, --scan reads the log itself"
+LACKS = "the index does not have it; --scan reads the log itself, verify compares both"
 NO_PLACE = "the queue has no message there; --scan reads the log itself"
 
 
@@ -106,33 +106,6 @@ def test_keys(
     }  # fmt: skip
     if len(question) == 1:
         assert ask(root, "id", topic="T", message_id=question["key"]) == ask(root, "key", topic="T", **question)
-
-
-def test_why_a_key_is_not_answered(placed: tuple[Path, list[Placed]]) -> None:
-    root, records = placed
-    answer = ask(root, "key", topic="T", key="Aa", begin=2000, end=2999, explain=True)
-    reasons = [
-        "stored outside of the time that was asked for",
-        "found",
-        "stored outside of the time that was asked for",
-    ]
-    assert answer == {
-        "found": 1,
-        "messages": [records[SECOND].offset],
-        "commit_log_offsets": [records[OTHER_KEY].offset, records[SECOND].offset],
-        "other_keys_of_the_same_hash": 1,
-        "explanation": [
-            {"commit_log_offset": records[number].offset, "reason": reason}
-            for number, reason in zip((FIRST, SECOND, LAST), reasons, strict=True)
-        ],
-    }
-    answer = ask(root, "key", topic="T", key="nobody", explain=True)
-    assert "notes" not in answer
-    assert answer["explanation"] == [{
-        "commit_log_offset": None,
-        "reason": "no message with this key is in the log, which starts at offset 0: neither under this topic nor"
-        " waiting for it (never stored, or deleted with its segment)",
-    }]  # fmt: skip
 
 
 def test_ids(placed: tuple[Path, list[Placed]]) -> None:
