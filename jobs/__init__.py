@@ -13,6 +13,6 @@ what groups have committed      ``consumer_offsets/``
 a job                           ``rebuild/``, ``publish/`` (and restore), ``verify/``, ``query/`` (and inspect),
                                 ``table/`` (load, the data source), ``report/``
 whether a broker may start      ``preflight/``
-several brokers in one start    ``cli/fleet``; several jobs in one: ``cli/demo``
+several jobs in one             ``cli/demo``
 ==============================  ======================================================================================
 """

@@ -10,7 +10,7 @@ from functools import cache
 from inspect import get_annotations
 from typing import Any, NoReturn
 
-from jobs.contract.options import NAMED_BY_LINES, JobOptions, LogOptions, QueryOptions, StoreOptions
+from jobs.contract.options import JobOptions, LogOptions, QueryOptions, StoreOptions
 from storeformat.errors import UsageError
 
 _GROUPS = {StoreOptions: "store", LogOptions: "reading the log", JobOptions: "output"}
@@ -56,15 +56,6 @@ class Gather(argparse.Action):
         setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
-class NameStores(argparse.Action):
-    """Takes the file whose lines name stores: what one of them is called need not be given then."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, values)
-        for action in parser._actions:
-            action.required = action.required and action.dest not in NAMED_BY_LINES
-
-
 def add_arguments(parser: Parser, kind: type[JobOptions]) -> None:
     """Adds the options of a job, as the fields of its class say."""
     if issubclass(kind, QueryOptions):
@@ -103,8 +94,6 @@ def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool,
         settings["metavar"] = one.metavar
         if one.many:
             settings["action"] = Gather
-    if field == "stores":
-        settings["action"] = NameStores
     if flag.startswith("--"):
         settings |= {"dest": field, "required": needed}
     to.add_argument(flag, **settings)

@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from jobs.cli import standard_streams
@@ -32,7 +31,6 @@ from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFail
 from storeformat.storage import trusted_paths
 
 PROGRAM = "spark-submit.sh"
-FLEET = "jobs.cli.fleet"
 EXIT_CODES = """\
 exit codes:
   0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
@@ -169,8 +167,6 @@ def run_job(job: Job, options: job_options.JobOptions, execution: Execution) -> 
     """Returns the report of a job; where Spark is sure to be needed, its JVM comes up while the job is imported."""
     with session.shared_spark(execution, early=options.scans_log):
         run = importlib.import_module(job.module).run
-        if isinstance(options, job_options.FleetOptions) and options.stores is not None:
-            run = partial(importlib.import_module(FLEET).run, execution.job, run)
         given = (options, Reporter.for_options(options), *((execution,) if job.runs_tasks else ()))
         report: Report = run(*given)
     return report

@@ -14,8 +14,7 @@ from storeformat.storage import local_files, locations
 
 def write_report(path: str, report: Report, store: str) -> None:
     """Writes the outcome of a run as its report has it, also of one that failed: each of its numbers is a gauge, and so
-    are its differences by cause and its reasons by rule. Where there were several brokers, these have them, each with
-    its labels. Raises DependencyMissing, WriteFailed.
+    are its differences by cause and its reasons by rule. Raises DependencyMissing, WriteFailed.
     """
     try:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  (with --metrics only)
@@ -23,23 +22,17 @@ def write_report(path: str, report: Report, store: str) -> None:
         raise DependencyMissing(
             "--metrics needs the package prometheus-client", advice="./spark-submit.sh --setup installs it"
         ) from error
-    of_one = {"store": locations.absolute(store) if store else ""}
-    outcomes: list[tuple[Mapping[str, Any], dict[str, str]]] = [({**report, "exit_code": report.exit_code}, of_one)]
-    if "statuses" in report:
-        outcomes = [
-            (row, {name: row[name] or "" for name in ("store", "cluster", "broker")}) for row in report["brokers"]
-        ]
-    registry, gauges, now = CollectorRegistry(), dict[str, Any](), time.time()
-    for outcome, of_store in outcomes:
-        for name, text, own, value in _samples(outcome, now):
-            labels = {**of_store, **own}
-            if name not in gauges:
-                gauges[name] = Gauge(f"rocketmq_store_{report['job']}_{name}", text, list(labels), registry=registry)
-            # A path may hold bytes that are not UTF-8.
-            shown = {
-                key: locations.without_secrets(label).encode(errors="replace").decode() for key, label in labels.items()
-            }
-            gauges[name].labels(**shown).set(value)
+    of_store = {"store": locations.absolute(store) if store else ""}
+    registry, gauges = CollectorRegistry(), dict[str, Any]()
+    for name, text, own, value in _samples({**report, "exit_code": report.exit_code}, time.time()):
+        labels = {**of_store, **own}
+        if name not in gauges:
+            gauges[name] = Gauge(f"rocketmq_store_{report['job']}_{name}", text, list(labels), registry=registry)
+        # A path may hold bytes that are not UTF-8.
+        shown = {
+            key: locations.without_secrets(label).encode(errors="replace").decode() for key, label in labels.items()
+        }
+        gauges[name].labels(**shown).set(value)
     try:
         local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
     except OSError as error:

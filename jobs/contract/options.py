@@ -23,9 +23,6 @@ QueueStoreKind = Literal["file", "rocksdb"]
 Grouping = Literal["topic", "queue", "tag", "host", "hour", "date"]
 Boundary = Literal["lower", "upper"]
 
-NAMED_BY_LINES = ("store", "cluster", "broker")
-"""Options that a file of stores may have in place of the command line."""
-
 Options = TypeVar("Options", bound="JobOptions")
 
 FILE, DIR, ROOT = Given(read.path, "FILE"), Given(read.path, "DIR"), Given(read.path, "ROOT")
@@ -116,20 +113,6 @@ class LogOptions(StoreOptions):
     )
     replicas: tuple[str, ...] = ()
     """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetOptions(LogOptions):
-    """Options of a job that takes the stores of several brokers, each as if it were alone. ``store`` is empty
-    with ``stores``.
-    """
-
-    stores: Annotated[
-        str | None,
-        FILE,
-        "the stores of several brokers, a line each: store,cluster,broker,broker.conf (the last three may be"
-        " missing). The report has an entry for each broker; the exit code is the largest of theirs",
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +217,7 @@ class PreflightOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(FleetOptions):
+class VerifyOptions(LogOptions):
     """``verify``."""
 
     replicas: Replicas = ()
@@ -300,7 +283,7 @@ class QueryOptions(LogOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectOptions(FleetOptions):
+class InspectOptions(LogOptions):
     """``inspect``; with ``from_offset`` or ``limit`` the records themselves."""
 
     replicas: Replicas = ()
@@ -315,7 +298,7 @@ class InspectOptions(FleetOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadOptions(FleetOptions):
+class LoadOptions(LogOptions):
     """``load``; without ``time_zone`` the table's own, UTC for a new one."""
 
     table: Table
@@ -351,8 +334,6 @@ def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Option
     Raises UsageError when a field without a default was not given.
     """
     given = vars(arguments)
-    if "stores" in given:
-        given = dict.fromkeys(NAMED_BY_LINES, "") | given
     missing = [
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING and f.name not in given
     ]

@@ -184,8 +184,7 @@ def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
                 yield spark
         except BaseException as error:
             gave_up = isinstance(error, (KeyboardInterrupt, SparkError, ConnectionError, EOFError))
-            alone = threading.current_thread() is threading.main_thread()  # a broker of a fleet stops no other
-            if alone and (gave_up or isinstance(error.__cause__, SparkError)):
+            if gave_up or isinstance(error.__cause__, SparkError):
                 spark.close()
             raise
 

@@ -90,8 +90,7 @@ def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store
     """
     root = locations.absolute(root)
     if not files.exists(root):
-        advice = "load, verify and inspect take several stores with --stores FILE" if "{broker}" in root else None
-        raise MissingInput("there is no such store", path=root, advice=advice)
+        raise MissingInput("there is no such store", path=root)
     shown, why = guess_version(release_signs(root, conf.index_sizes()))
     if version is None and why == NOTHING_SHOWN:
         return Store(root, conf, rules_of(shown), why, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +12,9 @@ from support.golden import GoldenStore
 from support.hadoop_cluster import hadoop_cluster
 from support.rebuilding import options_for, rebuild_here, rebuilt_files
 
-from jobs.cli import fleet
-from jobs.contract.options import InspectOptions, VerifyOptions
-from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.query import inspection
 from jobs.rebuild import build_store
-from jobs.spark import session
 from jobs.spark.runner import LocalRunner
-from jobs.verify import verify
 from storeformat.storage import extents, files, locations
 
 pytestmark = [pytest.mark.golden, pytest.mark.hadoop]
@@ -63,19 +56,3 @@ def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -
     assert extents.stray_byte(locations.join(output, name), len(content)) is None
     files.remove_tree(output)
     assert files.tree_sizes(output) == {}
-
-
-def test_the_brokers_of_a_cluster(snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of them has no store; the other is judged."""
-    monkeypatch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
-    files.write_bytes(f"{snapshot.files}/snap/broker-b/readme", b"no store")
-    file = tmp_path / "stores.csv"
-    file.write_text("".join(f"{snapshot.files}/snap/{name}/store,,{name}\n" for name in ("broker-a", "broker-b")))
-    named = {"store": "", "stores": str(file), "settings": snapshot.settings}
-    messages = snapshot.store.entry["counts"]["messages"]
-    verified = fleet.run("verify", verify.run, VerifyOptions(**named), Reporter(quiet=True))
-    assert [(one["broker"], one["status"], one.get("messages")) for one in verified["brokers"]] == [
-        ("broker-a", "ok", messages), ("broker-b", "error", None),
-    ]  # fmt: skip
-    shown = fleet.run("inspect", inspection.run, InspectOptions(**named), Reporter(quiet=True))
-    assert [one["exit_code"] for one in shown["brokers"]] == [0, 66]

@@ -28,15 +28,15 @@ TAKES = {
     "publish": f"{OUTPUT} --store --from --commitlog --broker-conf --after-crash --dry-run",
     "restore": f"{OUTPUT} --store --backup --broker-conf --dry-run",
     "preflight": f"{OUTPUT} --store --broker-conf --set --broker-version --replica",
-    "verify": f"{LOG} {OUTPUT} --stores --replica --topic --only",
+    "verify": f"{LOG} {OUTPUT} --replica --topic --only",
     "query key": f"{QUERY} --begin --end --scan --key --max",
     "query id": f"{QUERY} --scan",
     "query offset": f"{QUERY} --queue --scan --offset",
     "query time": f"{QUERY} --queue --scan --time --boundary",
     "query list": f"{QUERY} --queue --begin --end --max --export --waiting --not-consumed --group",
     "query lag": f"{LOG} {OUTPUT} --group",
-    "inspect": f"{LOG} {OUTPUT} --stores --replica --topic --from --limit --bodies",
-    "load": f"{LOG} {OUTPUT} --stores --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
+    "inspect": f"{LOG} {OUTPUT} --replica --topic --from --limit --bodies",
+    "load": f"{LOG} {OUTPUT} --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
     " --repair-from --repair-damaged --dry-run",
     "report": f"{OUTPUT} --table --by --broker --topic --begin --end --checks --html --csv",
 }
@@ -110,7 +110,6 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--set": ("NAME=VALUE", "maxIndexNum=7", "settings", (("maxIndexNum", "7"),)),
     "--split-size": ("BYTES", "4096", "split_size", 4096),
     "--store": ("ROOT", "s3://b/store", "store", "s3://b/store"),
-    "--stores": ("FILE", "stores.csv", "stores", "stores.csv"),
     "--table": ("TABLE", "messages", "table", "messages"),
     "--time": ("MS", "7000", "time", 7000),
     "--time-zone": ("ZONE", "Asia/Tokyo", "time_zone", "Asia/Tokyo"),

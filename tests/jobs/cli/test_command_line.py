@@ -131,13 +131,6 @@ class TestParsing:
         assert main([*LINE, "--set", "maxIndexNumm=7"], JOBS) == 64
         assert "brokers know no setting 'maxIndexNumm'; is it maxIndexNum" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("job", ["load", "verify", "inspect"])
-    def test_a_file_of_stores_names_what_else_must_be_given(self, job: str) -> None:
-        table = ["--table", "T"] if job == "load" else []
-        _, options = parse([job, "--stores", "F", *table], JOBS)
-        assert isinstance(options, job_options.FleetOptions)
-        assert (options.store, options.stores) == ("", "F")
-
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:
             parse(["inspect", "--store", "S", "--frm", "5"], JOBS)

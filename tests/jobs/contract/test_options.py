@@ -10,7 +10,6 @@ import pytest
 from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact
 from jobs.contract.options import (
     JobOptions,
-    LoadOptions,
     PublishOptions,
     RebuildOptions,
     VerifyOptions,
@@ -37,19 +36,6 @@ def test_a_name_of_several_words_is_shown_as_it_is_typed() -> None:
     with pytest.raises(UsageError, match=r"^the following arguments are required: --two-words$"):
         from_arguments(OwnOptions, Namespace())
     assert from_arguments(OwnOptions, Namespace(two_words="a")).two_words == "a"
-
-
-def test_a_file_of_stores_stands_for_what_its_lines_name() -> None:
-    found = from_arguments(LoadOptions, Namespace(stores="f", table="t"))
-    assert found == LoadOptions(stores="f", table="t", store="", cluster="", broker="")
-    assert from_arguments(LoadOptions, Namespace(stores="f", table="t", cluster="c")).cluster == "c"
-    with pytest.raises(UsageError, match=r"required: --store, --cluster, --broker$"):
-        from_arguments(LoadOptions, Namespace(table="t"))
-    with pytest.raises(UsageError, match=r"required: --table$"):
-        from_arguments(LoadOptions, Namespace(stores="f"))
-
-
-TOPICS = (TopicFilter("T"),)
 
 
 @pytest.mark.parametrize(

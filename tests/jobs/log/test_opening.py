@@ -12,7 +12,7 @@ import pytest
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.contract.options import LogOptions, VerifyOptions
+from jobs.contract.options import LogOptions
 from jobs.log import opening
 from jobs.log.opening import open_store, with_queue_store
 from jobs.spark.runner import LocalRunner
@@ -151,9 +151,6 @@ def test_what_is_not_there_is_named(root: Path) -> None:
     with pytest.raises(MissingInput) as error:
         open_store(LogOptions(store=str(root / "absent")))
     assert (str(error.value), error.value.advice) == (f"there is no such store ({root / 'absent'})", None)
-    with pytest.raises(MissingInput) as error:
-        open_store(VerifyOptions(store="/absent/{broker}/store"))
-    assert error.value.advice == "load, verify and inspect take several stores with --stores FILE"
 
 
 def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) -> None:

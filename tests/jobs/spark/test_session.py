@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +101,6 @@ class TestSharedSpark:
         with session.shared_spark(LOAD):
             with pytest.raises(MissingInput):
                 self.fail_with(MissingInput("no log"))
-            assert said == ["start load"]
-
-    def test_a_broker_of_a_fleet_that_gives_up_stops_no_other(self, said: list[str]) -> None:
-        with ThreadPoolExecutor(1) as pool, session.shared_spark(LOAD):
-            assert isinstance(pool.submit(self.fail_with, SparkError("given up")).exception(), SparkError)
             assert said == ["start load"]
 
     def test_alone_it_ends_with_its_own_block(self, said: list[str]) -> None:
