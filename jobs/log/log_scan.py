@@ -78,6 +78,8 @@ class LogReading:
     """Whether every survivor keeps its place in its queue."""
     all_losses: Losses | None = None
     """The losses, where the rest of the store proves more than the log itself."""
+    behind: frozenset[int] = frozenset()
+    """Log offsets of messages with queue offset 0 that the store's own queue has behind others."""
 
     @property
     def record_bytes(self) -> int:
@@ -133,6 +135,7 @@ class LogReading:
             self.lost_records,
             whole=self.whole,
             salvaging=self.salvaged,
+            behind=self.behind,
         )
 
     @property

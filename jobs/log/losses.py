@@ -13,7 +13,7 @@ too, and then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuil
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -93,6 +93,7 @@ def account_for_queues(
     *,
     whole: bool,
     salvaging: bool = False,
+    behind: Collection[int] = (),
 ) -> tuple[QueueRuns, Losses]:
     """Returns the runs of all scans (in log order, ``table``) as the queues are made of them, and what is lost: as the
     runs show it, and the heads of lost records that are sound.
@@ -100,8 +101,10 @@ def account_for_queues(
     Where the log is salvaged, no survivor moves: stray records are brought home, and all gaps are filled. Otherwise
     only gaps that damaged bytes explain are, and the rest is appended as a broker does. A foreign record that takes
     just the next place after its queue's end is not a copy that a broker left, but a message with a damaged
-    PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log.
+    PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log; ``behind`` is that of
+    ``with_lost_counters``.
     """
+    table = table.with_lost_counters(damaged, behind)
     seen, origin, strays = place_strays(table, damaged, whole=whole)
     if not (salvaging or len(damaged.begins)):
         return table, Losses(strays=strays)

@@ -8,14 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
 from jobs.log.losses_beside import with_losses_beside
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.errors import DamagedLog, UsageError, WrongSettings
+from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
+from storeformat.queues.consume_queue import PRE_BLANK_SIZE
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files, locations, rocksdb
@@ -35,6 +38,7 @@ from storeformat.store.log_directories import (
     paths_unread_by_broker,
     with_committed,
 )
+from storeformat.store.queue_ends import offset_at, queue_ends, units_at
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import find_segments
 from storeformat.store.setting_names import EFFECTS
@@ -242,7 +246,29 @@ def read_log(
     )
     reading = _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
     reading = _with_cut_record(store, reading, options.until_offset)
-    return reading if alone else _with_losses_beside(store, reading, runner, begin=begin, until=options.until_offset)
+    if alone:
+        return reading
+    reading = _with_lost_counters(store, reading)
+    return _with_losses_beside(store, reading, runner, begin=begin, until=options.until_offset)
+
+
+def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
+    """Returns the reading with the messages of queue offset 0 that the store's own queues have behind others: when a
+    topic is deleted, its queues are, too.
+    """
+    births = reading.queue_runs.births()
+    if not births or not locations.is_local(store.root):
+        return reading
+    behind: set[int] = set()
+    with suppress(MissingInput):  # what cannot be read shows nothing
+        for queue in queue_ends(store.root, but=reading.queue_runs.ranges().keys() - births.keys()):
+            for offset in () if queue.batch else births.get((queue.topic, queue.queue_id), ()):
+                place = offset_at(queue, offset)
+                before, unit = units_at(queue, np.array([place - 1, place]))
+                has_older = 0 < before["size"] < PRE_BLANK_SIZE and before["phy_offset"] < offset
+                if has_older and unit["phy_offset"] == offset:
+                    behind.add(offset)
+    return replace(reading, behind=frozenset(behind)) if behind else reading
 
 
 def _with_losses_beside(

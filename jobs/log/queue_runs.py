@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jobs.log.damaged_bytes import DamagedBytes
 from storeformat.arrays import Bools, Int64s
 from storeformat.queues.consume_queue import RunPositions, place_runs, without_races
 from storeformat.record.dispatch import topic_names
@@ -22,7 +24,8 @@ class QueueRuns:
     are the topics by number, ``topics`` the same as their records have them.
 
     ``after_loss`` marks runs with lost messages before them, ``begins_anew`` those of them whose lost messages are the
-    first of a topic that was created again. ``left_out`` records are in no row: nothing shows which queue they are of.
+    first of a topic that was created again; ``counter_lost`` single units of queue offset 0 where the topic was not
+    created again. ``left_out`` records are in no row: nothing shows which queue they are of.
     """
 
     names: list[str]
@@ -32,18 +35,20 @@ class QueueRuns:
     scan_of_run: Int64s
     after_loss: Bools | None = None
     begins_anew: Bools | None = None
+    counter_lost: Bools | None = None
     left_out: int = 0
 
     def plan(self) -> RunPositions:
         """Returns where every run goes."""
         runs = self.runs
         firsts = without_races(self.keys, runs.first_queue_offsets, runs.counts, runs.light, self.after_loss)
-        return place_runs(self.keys, firsts, runs.counts, self.after_loss, self.begins_anew)
+        return place_runs(self.keys, firsts, runs.counts, self.after_loss, self.begins_anew, self.counter_lost)
 
     def take(self, order: Int64s) -> QueueRuns:
-        """Returns the rows with these numbers, in this order, without their marks."""
+        """Returns the rows with these numbers, in this order, without the marks of losses."""
         runs = Runs(*(getattr(self.runs, name)[order] for name in Runs.__dataclass_fields__))
-        return QueueRuns(self.names, self.topics, self.keys[order], runs, self.scan_of_run[order])
+        lost = None if self.counter_lost is None else self.counter_lost[order]
+        return QueueRuns(self.names, self.topics, self.keys[order], runs, self.scan_of_run[order], counter_lost=lost)
 
     def queue_at(self, row: int) -> tuple[str, int]:
         """Returns topic and queue id of a row."""
@@ -82,6 +87,38 @@ class QueueRuns:
             runs.last_offsets[head] = begin if at == 1 else end - 1
             runs.first_offsets[tail] = end if at == count - 1 else begin + 1
         return replace(table, runs=runs), origin
+
+    def births(self) -> dict[tuple[str, int], list[int]]:
+        """Returns the log offsets, by queue, of messages with queue offset 0 before which it may have been deleted."""
+        keys, runs = self.keys, self.runs
+        again = np.append(False, (runs.first_queue_offsets[1:] == 0) & (keys[1:] == keys[:-1])) & ~runs.light
+        found: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for row in np.flatnonzero(again if self.counter_lost is None else again & ~self.counter_lost).tolist():
+            found[self.queue_at(row)].append(int(runs.first_offsets[row]))
+        return found
+
+    def with_lost_counters(self, damaged: DamagedBytes, behind: Collection[int] = ()) -> QueueRuns:
+        """Returns the runs with ``counter_lost``: a queue of the topic goes on over the restart, as none does over a
+        deletion, or the store shows it (``behind``: log offsets).
+        """
+        if not self.births():
+            return self
+        blocks = DenseBlocks.of(self)
+        keys, topics, begins, ends = blocks.keys, blocks.keys >> 32, blocks.first_offsets, blocks.last_offsets
+        again = np.flatnonzero((blocks.firsts[1:] == 0) & (keys[1:] == keys[:-1]) & ~blocks.light[1:]) + 1
+        sound = ~blocks.light & (np.searchsorted(damaged.begins, begins) == np.searchsorted(damaged.begins, ends))
+        lost = np.isin(begins[again], list(behind))
+        for topic in np.unique(topics[again]).tolist():
+            own = np.arange(*np.searchsorted(topics, [topic, topic + 1]))
+            own = own[sound[own]]
+            own = own[np.argsort(begins[own])]
+            furthest = np.maximum.accumulate(np.append(-1, ends[own]))
+            here = topics[again] == topic
+            before = np.searchsorted(begins[own], ends[again[here] - 1])
+            lost[here] |= furthest[before] > begins[again[here]]
+        rows = blocks.starts[again[lost]]
+        table, origin = self.cut({row: 1 for row in rows.tolist() if self.runs.counts[row] > 1})
+        return replace(table, counter_lost=np.isin(origin, rows) & (table.runs.first_queue_offsets == 0))
 
     def moved(self, keys: Int64s, queue_offsets: Int64s, kept: Bools) -> tuple[QueueRuns, Int64s]:
         """Returns the kept rows under other keys and first queue offsets, and the number that each had here."""

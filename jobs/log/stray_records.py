@@ -132,7 +132,8 @@ class _StraySearch:
                     self._suspect(block, is_stray=True)
                     continue
                 expected = first
-            if first != expected and following is not None and not blocks.light[block]:
+            anew = first == 0 < expected and self._is_created_anew(block)
+            if first != expected and following is not None and not blocks.light[block] and not anew:
                 if is_single and following == expected + 1:
                     self._suspect(block, right_number=expected)
                     expected, after, last = expected + 1, int(blocks.last_offsets[block]), -1
@@ -144,7 +145,7 @@ class _StraySearch:
             if is_twin:  # two records claim one place: either may be stray
                 self._suspect(last, from_end=True)
             if first != expected and following is None and is_single and expected > 0:
-                if first == 0 and not self._is_created_anew(block):
+                if first == 0 and not anew:
                     self._suspect(block, right_number=expected)
                     continue
                 self._suspect(block)
@@ -181,11 +182,12 @@ class _StraySearch:
         self._suspects.append(_Suspect(key, number, place, row, unit, following, is_stray, right_number))
 
     def _is_created_anew(self, block: int) -> bool:
-        """Returns whether another queue of the topic starts over, too, as all do when a topic is deleted."""
-        blocks = self._blocks
-        others = (blocks.keys >> 32 == blocks.keys[block] >> 32) & (blocks.keys != blocks.keys[block])
-        begins_anew = np.append(False, blocks.keys[1:] == blocks.keys[:-1]) & (blocks.firsts == 0)
-        return bool((others & begins_anew).any())
+        """Returns whether another queue of the topic starts over then, too, as all do when a topic is deleted."""
+        blocks, topic = self._blocks, int(self._blocks.keys[block]) >> 32
+        own = np.arange(*np.searchsorted(blocks.keys, [topic << 32, topic + 1 << 32]))[1:]
+        again = own[(blocks.keys[own] == blocks.keys[own - 1]) & (blocks.firsts[own] == 0) & (own != block)]
+        last, first = blocks.last_offsets, blocks.first_offsets
+        return bool(((last[again - 1] < first[block]) & (last[block - 1] < first[again])).any())
 
     def placed(self) -> tuple[QueueRuns, Int64s, list[StrayRecord]]:
         """Returns the runs with what was found."""

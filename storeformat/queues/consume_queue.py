@@ -10,7 +10,8 @@ how the log was split. Rules, for a unit with queue offset q when the queue ends
 
 - nothing written yet: the queue begins at q
 - q = 0: the topic was created again; the queue begins again, and of all its lives only the last is kept (a broker that
-  wrote the queue live deleted the earlier ones with the topic); so too where the units from 0 to q are lost
+  wrote the queue live deleted the earlier ones with the topic); so too where the units from 0 to q are lost. Where the
+  broker only lost the queue's counter, the unit is written at p
 - q < p: dropped, the first one written wins
 - q > p: written at p all the same, a broker leaves no gap; unless the log is damaged in between and the units before
   are lost: then the gap is filled, because the queue offsets of what survived must not move
@@ -90,19 +91,22 @@ def place_runs(
     counts: npt.ArrayLike,
     after_damage: npt.ArrayLike | None = None,
     begins_anew: npt.ArrayLike | None = None,
+    counter_lost: npt.ArrayLike | None = None,
 ) -> RunPositions:
     """Returns the place of every run of every queue, by the rules in the head of this module.
 
     Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
     identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, each of
     another record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
-    (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began.
-    All are of one length. Raises ValueError for runs that are not sorted by queue.
+    (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began,
+    ``counter_lost`` units of queue offset 0 with which none begins, each a run of its own. All are of one length.
+    Raises ValueError for runs that are not sorted by queue.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
     given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
     given_counts = np.asarray(counts, dtype=np.int64)
     damaged = np.zeros(len(owner), dtype=bool) if after_damage is None else np.asarray(after_damage, dtype=bool)
+    appended = (given_offsets == 0) & (False if counter_lost is None else np.asarray(counter_lost, dtype=bool))
     if np.any(np.diff(owner) < 0):
         raise ValueError("runs must be sorted by queue")
 
@@ -114,7 +118,7 @@ def place_runs(
     usable = np.clip(given_counts - skip, 0, np.maximum(MAX_QUEUE_OFFSET - offsets, 0))
     dropped = _sum_by(queue, given_counts - usable, len(starts))
 
-    births = np.where((offsets == 0) & (usable > 0), np.arange(len(owner)), -1)
+    births = np.where((offsets == 0) & (usable > 0) & ~appended, np.arange(len(owner)), -1)
     if begins_anew is not None:
         births = np.where(np.asarray(begins_anew, dtype=bool), np.arange(len(owner)), births)
     last_birth = np.maximum.reduceat(births, starts) if len(starts) else births
@@ -122,7 +126,7 @@ def place_runs(
     earlier_lives = _sum_by(queue, np.where(in_last_life, 0, usable), len(starts))
 
     live = np.flatnonzero(in_last_life & (usable > 0))
-    position, late, fill = _place(queue[live], offsets[live], usable[live], damaged[live])
+    position, late, fill = _place(queue[live], offsets[live], usable[live], damaged[live], appended[live])
     heads = np.flatnonzero(np.diff(queue[live], prepend=-1))
     fill[heads] = np.where(damaged[live][heads], position[heads], 0)
     kept = usable[live] - late
@@ -171,7 +175,9 @@ def without_races(
     return offsets
 
 
-def _place(queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools) -> tuple[Int64s, Int64s, Int64s]:
+def _place(
+    queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools, appended: Bools
+) -> tuple[Int64s, Int64s, Int64s]:
     """Returns the position, units dropped at the head, and fillers before, of each run of the queues' last lives.
 
     Nearly every queue is regular: each run begins where the one before ended, and lies at its own queue offset. The
@@ -191,7 +197,7 @@ def _place(queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools) -> tu
         active = int(np.searchsorted(-lengths[irregular], -step, side="left"))
         runs = starts[irregular[:active]] + step
         end = ends[:active]
-        ahead = offsets[runs] - end
+        ahead = np.where(appended[runs], 0, offsets[runs] - end)
         late[runs] = np.clip(-ahead, 0, counts[runs])
         fill[runs] = np.where((ahead > 0) & damaged[runs], np.maximum(offsets[runs] - expected[:active], 0), 0)
         position[runs] = end + fill[runs]

@@ -189,6 +189,35 @@ def test_a_topic_created_anew_is_no_stray_record() -> None:
         assert reading.queue_runs.plan().end.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("last", "ends", "left_out"), [([1], [5, 2], [0, 0]), ([], [5, 1], [3, 0]), ([0], [5, 1], [3, 1])]
+)
+def test_a_topic_was_deleted_where_none_of_its_queues_goes_on(
+    last: list[int], ends: list[int], left_out: list[int]
+) -> None:
+    """Queue 0 starts over. Queue 1 goes on after that, as a lost counter has it, or is not used, or starts over."""
+    log = LogBuilder(SIZE)
+    for queue, number in ((1, 0), *((0, number) for number in (0, 1, 2, 0, 1, 2, 3, 4)), *((1, end) for end in last)):
+        log.message(Message("Topic", queue, queue_offset=number))
+    for split_size in (200, SIZE):
+        plan = read_segments(log.segments, split_size).queue_runs.plan()
+        assert (plan.end.tolist(), plan.earlier_lives.tolist()) == (ends, left_out)
+
+
+def test_the_first_message_of_a_new_life_is_no_stray_record_where_those_after_it_are_lost() -> None:
+    """The old life has as many messages as the new one before its next survivor."""
+    log = LogBuilder(SIZE)
+    for number in range(10):
+        log.message(Message("Topic", number % 2))
+    log.delete_topic("Topic")
+    for queue in (1, 0, 1, 1, 1, 1, 1):
+        log.message(Message("Topic", queue))
+    lost = log.records[12:16]
+    reading = read(log, "salvage", (lost[0].offset, b"?" * sum(record.size for record in lost)))
+    assert reading.losses.strays == []
+    assert (reading.losses.messages, reading.queue_runs.plan().end.tolist()) == (4, [1, 6])
+
+
 @pytest.mark.parametrize("policy", ["fail", "stop", "salvage"])
 def test_a_queue_that_starts_over_with_two_messages_holds_no_stray_record(policy: str) -> None:
     """One message 0 at the end may have a damaged queue offset; a message 1 after it says that it has not."""

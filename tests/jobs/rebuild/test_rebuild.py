@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.reading import queue_offsets, rebuilt
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import RebuildOptions
@@ -16,6 +17,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store, rebuild
 from storeformat.errors import MissingInput, Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
+from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage.extents import Content
 
@@ -170,3 +172,15 @@ def test_which_properties_are_looked_at(options: RebuildOptions) -> None:
         assert found
         assert len(set(found)) == len(found)
         assert not set(found) & set(build_store.DISPATCH_PROPERTIES)
+
+
+@pytest.mark.parametrize("units", [[0, 1, 2, 3, 5], [3, 4, 5], []])
+def test_a_queue_that_has_old_messages_before_new_ones_was_not_deleted(tmp_path: Path, units: list[int]) -> None:
+    """Message 3 has queue offset 0 again; to a broker that lost its counter message 4 is in the queue already."""
+    log = LogBuilder(4096)
+    placed = [log.message(topic="T", queue_offset=number).offset for number in (0, 1, 2, 0, 1, 4)]
+    file = log.write(tmp_path / "s") / "consumequeue/T/0" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    size = [1] * len(units)
+    file.write_bytes(pack_units([placed[one] for one in units], size, size).tobytes() + bytes(20))
+    assert queue_offsets(rebuilt(tmp_path / "s", tmp_path / "work")) == [placed[one] for one in units or [3, 4, 5]]

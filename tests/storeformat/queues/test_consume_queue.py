@@ -153,6 +153,13 @@ def test_a_queue_begins_anew_where_it_is_told_to() -> None:
     assert (anew.queues.tolist(), anew.first.tolist(), anew.end.tolist()) == ([4, 9], [0, 0], [3, 6])
 
 
+def test_a_lost_counter_begins_no_life() -> None:
+    """As ConsumeQueue#putMessagePositionInfo appends: offset 0 is never taken for dispatched, 1 to 3 are, 4 is next."""
+    plan = cq.place_runs([7] * 3, [0, 0, 1], [3, 1, 4], counter_lost=[False, True, False])
+    assert (plan.position.tolist(), plan.skip.tolist(), plan.count.tolist()) == ([0, 3, 4], [0, 0, 3], [3, 1, 1])
+    assert (plan.earlier_lives.tolist(), plan.dropped.tolist(), plan.end.tolist()) == ([0], [3], [5])
+
+
 RACES = {
     "two of one queue": ([0, 0, 2], [1, 1, 2], [0, 1, 2]),
     "three": ([0, 0, 0, 3], [1, 1, 1, 1], [0, 1, 2, 3]),
