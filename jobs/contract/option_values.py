@@ -48,6 +48,8 @@ def natural(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
+    if value >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
     return value
 
 

@@ -40,8 +40,8 @@ def uncompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes |
             return plain if stream.eof and len(plain) <= most else None
         if codec:
             with pa.CompressedInputStream(pa.BufferReader(body), codec) as source:
-                plain = source.read(most)
-                return plain if not source.read(1) else None
+                plain = source.read_buffer(most)  # read() loses its bytes where the body is damaged
+                return plain.to_pybytes() if not source.read_buffer(1).size else None
     except (zlib.error, OSError):
         pass
     return None

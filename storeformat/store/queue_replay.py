@@ -72,6 +72,12 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
         inside = places < queue.end
         return rows[inside][~points_to(tail, rows[inside], queue, places[inside])]
     rows = rows[tail.queue_offsets[rows] < queue.end]
+    ours, numbers = points_to(tail, rows, queue), tail.queue_offsets[rows]
+    least = np.minimum.accumulate(np.where(ours, numbers, queue.end)[::-1])[
+        ::-1
+    ]  # of those at their place from here on
+    older = np.flatnonzero(~ours & (least <= numbers))  # a later life has their place: so it has those before them
+    rows = rows[older[-1] + 1 :] if older.size else rows
     later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
     rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
     rows = rows[~points_to(tail, rows, queue)]
@@ -100,10 +106,10 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
 
 
 def given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
-    """Returns which of the ``wrong`` among the ``rows`` of a queue have the queue offset of an earlier one, whose unit
-    is there.
+    """Returns which of the ``wrong`` among the ``rows`` of a queue came too late: an earlier record has their place, as
+    its queue offset says, or because a counter began again and it was appended there.
     """
     units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
     other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
-    same = (tail.offsets[other] == units) & (tail.queue_offsets[other] == tail.queue_offsets[wrong])
-    return np.asarray(same & (other < wrong))
+    has_it = (tail.queue_offsets[other] == tail.queue_offsets[wrong]) | np.isin(other, wrong)
+    return np.asarray((tail.offsets[other] == units) & has_it & (other < wrong))

@@ -226,7 +226,7 @@ def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
     absent = np.asarray(dates.is_null())
     days = np.asarray(dates.cast(pa.int32()).fill_null(0))
     changes = np.flatnonzero((days[1:] != days[:-1]) | (absent[1:] != absent[:-1])) + 1
-    edges = [0, *changes.tolist(), len(days)]
+    edges = [0, *changes.tolist(), len(days)] if len(days) else []
     for begin, end in pairwise(edges):
         yield None if absent[begin] else int(days[begin]), rows.slice(begin, end - begin)
 

@@ -72,6 +72,7 @@ NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as
     [
         (ov.natural, "x", "'x' is not a whole number"),
         (ov.natural, "-1", "-1 is negative"),
+        (ov.natural, str(1 << 63), f"{1 << 63} is too large"),
         (ov.positive, "0", "0 is too small"),
         (ov.positive, "1.5", "'1.5' is not a whole number"),
         (ov.milliseconds, "2021-07-12T08:46:07", "'2021-07-12T08:46:07'" + NEITHER),

@@ -38,6 +38,9 @@ def test_a_name_of_several_words_is_shown_as_it_is_typed() -> None:
     assert from_arguments(OwnOptions, Namespace(two_words="a")).two_words == "a"
 
 
+TOPICS = (TopicFilter("T"),)
+
+
 @pytest.mark.parametrize(
     ("topics", "only", "narrowed"),
     [

@@ -116,6 +116,36 @@ def test_queue_offsets_given_twice(tmp_path: Path) -> None:
     assert (note.values["count"], note.unsafe, store.reasons("wrong_units")) == (2, False, [])
 
 
+def test_a_counter_that_began_again(tmp_path: Path) -> None:
+    """The new 0 is appended after the old 2, and the new 3 comes too late for its place."""
+    log = LogBuilder(SEGMENT)
+    for number in (0, 1, 2, 0, 1, 2, 3, 4):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+        log.message(topic="Orders", queue_id=1, body=bytes(60))
+    store = finished(tmp_path / "store", log)
+    path = store.queue_directory("Orders", 0) / f"{0:020d}"
+    own = [record for record in log.records if record.message.queue_id == 0]
+    units = [UNIT.pack(own[number].offset, own[number].size, 0) for number in (0, 1, 2, 3, 7)]
+    path.write_bytes(b"".join(units).ljust(QUEUE_FILE, b"\0"))
+    assert store.reasons("wrong_units") == []
+    assert store.only_reason("queue_offsets_twice").values["count"] == 4
+
+
+def test_a_later_life_of_a_topic_whose_first_messages_are_lost(tmp_path: Path) -> None:
+    """The older life's messages have no place: the later one's 2 is there, and so were its 0 and 1."""
+    log = LogBuilder(SEGMENT)
+    for number in (0, 1, 2, 3):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(60))
+    for number in (2, 3):
+        log.message(topic="Orders", queue_id=0, queue_offset=number, body=bytes(90))
+    store = finished(tmp_path / "store", log)
+    path = store.queue_directory("Orders", 0) / f"{0:020d}"
+    filler = UNIT.pack(0, 0x7FFFFFFF, 0)
+    units = [UNIT.pack(record.offset, record.size, 0) for record in log.records[4:]]
+    path.write_bytes(b"".join([filler, filler, *units]).ljust(QUEUE_FILE, b"\0"))
+    assert store.reasons("wrong_units") == []
+
+
 @pytest.mark.parametrize(("version", "moved"), [("5.0.0", 0), ("4.9.8", 3)])
 def test_what_is_dispatched_goes_to_the_end_of_its_queue(tmp_path: Path, version: str, moved: int) -> None:
     """After a gap that is not in the queue yet; 5.0.0 leaves such gaps itself."""

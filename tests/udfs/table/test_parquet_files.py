@@ -20,7 +20,7 @@ from storeformat.record.dispatch import DispatchRules
 from udfs.log import scan
 from udfs.log.scan import ScanTask
 from udfs.table import parquet_files, schemas
-from udfs.table.parquet_files import DraftTask, WriteFiles, WrittenFile, file_statistics
+from udfs.table.parquet_files import PARTITION, DraftTask, WriteFiles, WrittenFile, by_date, file_statistics
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 from udfs.table.rows import RowRules
 
@@ -232,3 +232,8 @@ def test_a_codec_is_parquets_or_the_users(named: str | None, codec: str) -> None
     assert (writer.table, writer.codec, writer.run) == ("/table", codec, "run")
     assert (writer.read.ranges, writer.read.rules.encoded, writer.read.rules.columns) == ((), True, ("topic",))
     assert not read.rules.encoded
+
+
+def test_no_rows_have_no_date() -> None:
+    """As a repair has them where nothing differs."""
+    assert list(by_date(pa.table({PARTITION: pa.array([], pa.date32()), "queue_id": pa.array([], pa.int32())}))) == []
