@@ -12,6 +12,7 @@ from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.store import queue_ends
 from storeformat.store.queue_ends import QueueEnd
+from storeformat.store.recovery import NEVER
 
 _NO_ROWS = np.zeros(0, np.int64)
 
@@ -56,6 +57,8 @@ def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, in
     offset, but not if that is in the queue already; 0 never is.
     """
     offsets = tail.queue_offsets[rows]
+    if not rows.size:
+        return rows, rows, end
     if offsets[0] == end and offsets[-1] - end == len(rows) - 1 and (np.diff(offsets) == 1).all():
         return rows, offsets, end + len(rows)
     put, first = np.zeros(len(rows), np.bool_), end
@@ -67,15 +70,18 @@ def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, in
 
 def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     """Returns those records of an ordinary queue that it should have, and has not at their place."""
-    if queue.topic.startswith(LIGHT_PREFIX):  # what counts is their order
-        rows, places, _ = _appended(tail, rows, queue_ends.offset_at(queue, int(tail.offsets[rows[0]])))
-        inside = places < queue.end
-        return rows[inside][~points_to(tail, rows[inside], queue, places[inside])]
+    if queue.topic.startswith(LIGHT_PREFIX):  # some releases put more records there, and none puts one behind its place
+        first = queue_ends.offset_at(queue, int(tail.offsets[rows[0]]))
+        put, _, _ = _appended(tail, rows[tail.ends[rows] <= queue.end_offset], first)
+        units = queue_ends.units_at(queue, np.arange(first, min(queue.end, first + _held(queue))))
+        places = {unit[:2]: place for place, unit in enumerate(units.tolist(), first)}
+        pairs = zip(tail.offsets[put].tolist(), (tail.ends[put] - tail.offsets[put]).tolist(), strict=True)
+        found = np.array([places.get(pair, NEVER) for pair in pairs], np.int64)
+        return put[(found > tail.queue_offsets[put]) & ((found == NEVER) | (tail.queue_offsets[put] > 0))]
     rows = rows[tail.queue_offsets[rows] < queue.end]
     ours, numbers = points_to(tail, rows, queue), tail.queue_offsets[rows]
-    least = np.minimum.accumulate(np.where(ours, numbers, queue.end)[::-1])[
-        ::-1
-    ]  # of those at their place from here on
+    kept = np.where(ours, numbers, queue.end)
+    least = np.minimum.accumulate(kept[::-1])[::-1]  # of those at their place from here on
     older = np.flatnonzero(~ours & (least <= numbers))  # a later life has their place: so it has those before them
     rows = rows[older[-1] + 1 :] if older.size else rows
     later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
@@ -84,11 +90,15 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
 
 
-def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd, places: Int64s | None = None) -> Bools:
-    """Returns of some records of an ordinary queue whether the unit at their queue offset, or place, is theirs."""
-    units = queue_ends.units_at(queue, tail.queue_offsets[rows] if places is None else places)
-    begins = tail.offsets[rows]
+def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+    """Returns of some records of an ordinary queue whether the unit at their queue offset is theirs."""
+    units, begins = queue_ends.units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
+
+
+def _held(queue: QueueEnd) -> int:
+    """Returns how many units its files have room for: their names may be far apart."""
+    return sum(file.size for file in queue.files) // UNIT_SIZE
 
 
 def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
@@ -96,8 +106,7 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
     of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
     """
     first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
-    held = sum(file.size for file in queue.files) // UNIT_SIZE  # names of files may be far apart
-    stop = min(last + 1, queue.end, first + held)
+    stop = min(last + 1, queue.end, first + _held(queue))
     begins = queue_ends.units_at(queue, np.arange(first, stop))["phy_offset"].astype(np.int64)
     if not begins.size or (np.diff(begins) <= 0).any():
         return np.zeros(len(rows), np.bool_)
@@ -111,5 +120,6 @@ def given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> 
     """
     units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
     other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
-    has_it = (tail.queue_offsets[other] == tail.queue_offsets[wrong]) | np.isin(other, wrong)
+    anew = (tail.queue_offsets[other] == 0) & np.isin(other, wrong)
+    has_it = (tail.queue_offsets[other] == tail.queue_offsets[wrong]) | anew
     return np.asarray((tail.offsets[other] == units) & has_it & (other < wrong))
