@@ -231,8 +231,6 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     if beyond := list(_beyond_log(store, 0 if queue is None else queue.end)):
         yield from beyond
         return
-    if late := sum(store.tail.time < due <= timers.delivered_until for due in store.tail.dues):
-        yield Reason.of("timer_ahead", count=late)
     waiting = 0 if queue is None else queue.end - queue.begin
     if queue is None or not waiting:
         return

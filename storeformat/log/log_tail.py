@@ -15,16 +15,14 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.javacompat import parse_long
 from storeformat.log.block_window import BlockWindow, certificates, search_certificate
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
-from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, span_texts, store_timestamp_at
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.record.dispatch import dispatched
 from storeformat.record.light_queues import MultiDispatchRules, light_units
-from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage.files import RangeReader, read_range
 
 READ_AT_MOST = 128 << 20
@@ -37,7 +35,7 @@ TRAITS: dict[str, Callable[[RecordBlock], Bools]] = {
     "no property CRC": lambda block: block.properties[m.PROPERTY_CRC].lengths < 0,
 }
 """Of a block of records those with which recovery of some releases, or with some settings, ends the log."""
-_PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO, m.TIMER_OUT_MS)
+_PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO)
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ class LogTail:
     time: int = 0
     """When the last record that was read was stored, in milliseconds."""
     foreign: int | None = None
-    dues: tuple[int, ...] = ()
-    """When timer messages that were read are due, in milliseconds."""
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, int], Int64s]:
@@ -93,7 +89,6 @@ class _TailRows:
         self.met_from, self.light = met_from, light
         self.foreign: int | None = None
         self.first_foreign: int | None = None
-        self.dues: list[int] = []
         self.firsts: dict[str, int] = {}
         self.parts: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
         self.numbers: dict[tuple[str, int], int] = {}
@@ -110,11 +105,6 @@ class _TailRows:
             self.first_foreign = int(block.offsets[block.foreign.argmax()])
         if self.first_foreign is not None and (block.offsets[~block.foreign] > self.first_foreign).any():
             self.foreign = self.first_foreign
-        timers = [code for code, topic in enumerate(block.topics) if topic == TIMER_TOPIC.encode()]
-        texts = span_texts(
-            block.buffer, block.properties[m.TIMER_OUT_MS], rows[np.isin(block.topic_codes[rows], timers)]
-        )
-        self.dues += [due for text in texts if (due := parse_long(text)) is not None]
         heads, names, codes = block.heads, [*block.topics], block.topic_codes[rows].astype(np.int64)
         queue_ids, queue_offsets = heads.queue_id[rows].astype(np.int64), heads.queue_offset[rows]
         if self.light is not None:
@@ -186,7 +176,6 @@ def read_tail(
         rows.firsts,
         rows.time,
         rows.foreign,
-        tuple(rows.dues),
     )
 
 

@@ -74,21 +74,17 @@ class TimerFiles:
     log_sizes: tuple[int, ...]
     last_ends: tuple[int, ...] = ()
     """Log offsets after the records of the timer log's last units, of ``_UNITS_READ`` at most."""
-    delivered_until: int = 0
-    """Of the messages that were due by then, in milliseconds, each has a copy in the log."""
 
 
 def read_timer_files(root: str) -> TimerFiles:
     """Returns the timer state in a store root."""
     wheel = local_status.status_of(locations.join(root, WHEEL))
     logs = local_status.statuses_in(locations.join(root, LOG))
-    checked = _checked(locations.join(root, CONFIG, TIMER_CHECK))
     return TimerFiles(
-        None if checked is None else checked[1],
+        _queued_up_to(locations.join(root, CONFIG, TIMER_CHECK)),
         wheel.size if wheel is not None else None,
         tuple(entry.size for entry in logs if not entry.is_directory),
         _last_ends([entry for entry in logs if not entry.is_directory and entry.size >= UNIT.size]),
-        0 if checked is None else checked[0],
     )
 
 
@@ -104,14 +100,12 @@ def _last_ends(logs: Sequence[FileStatus]) -> tuple[int, ...]:
     )
 
 
-def _checked(path: str) -> tuple[int, int] | None:
-    """Returns the time up to which messages were delivered, and how far the timer queue was read."""
+def _queued_up_to(path: str) -> int | None:
     size = files.size_of(path)
     if not size:
         return None
     page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # mmap makes it longer
-    fields = _FIELDS.unpack(page)
-    return fields[0], min(fields[2:])
+    return min(_FIELDS.unpack(page)[2:])
 
 
 @dataclass(frozen=True)

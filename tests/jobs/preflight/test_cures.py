@@ -216,10 +216,6 @@ DAMAGES: dict[str, tuple[str, Damage]] = {
         "timer_state_lost",
         with_timers(lambda store: ((store.root / "timerwheel").unlink(), shutil.rmtree(store.root / "timerlog"))),
     ),
-    "timers ahead": (
-        "timer_ahead",
-        with_timers(lambda store: store.config("timercheck").write_bytes(struct.pack(">4q", 1 << 42, 0, 5, 5))),
-    ),
     "timers beyond": (
         "timer_beyond_log",
         with_timers(

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.store_builder import LogBuilder
-from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
+from support.store_to_start import StoreToStart, finished, healthy_store
 
 from jobs.preflight.offsets_and_timers import epoch_file, timer_state
 from jobs.preflight.reason import Reason
@@ -18,7 +17,6 @@ from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.timer_files import TimerUnit, timer_log
 
 WHEEL_SIZE = 38_707_200
-END = 1_700_000_000_000
 RULE = "timer_state_lost"
 
 
@@ -40,18 +38,6 @@ def waiting(tmp_path: Path) -> StoreToStart:
 
 def check(store: StoreToStart, queued: int) -> None:
     (store.config("timercheck")).write_bytes(struct.pack(">4q", 1, 260, queued, queued).ljust(4096, b"\0"))
-
-
-@pytest.mark.parametrize(("until", "late"), [(0, 0), (999, 0), (1_000, 1), (1_999, 1), (2_000, 2)])
-def test_timers_whose_copies_were_lost(tmp_path: Path, until: int, late: int) -> None:
-    """Two are due after the log's last record, and one before it: its copy is there."""
-    log = LogBuilder(SEGMENT)
-    for due in (-1_000, 1_000, 2_000):
-        timer = {"TIMER_OUT_MS": str(END + due)}
-        log.message(topic="rmq_sys_wheel_timer", queue_id=0, properties=timer, store_timestamp=END)
-    store = finished(tmp_path / "store", log)
-    store.config("timercheck").write_bytes(struct.pack(">4q", END + until, 0, 3, 3).ljust(4096, b"\0"))
-    assert [reason.values["count"] for reason in store.reasons("timer_ahead")] == [late] * bool(late)
 
 
 def lose_log(store: StoreToStart) -> None:
