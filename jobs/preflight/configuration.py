@@ -8,8 +8,8 @@ settings                            databases of ``config/``
 ``configManagerVersion=v2``         ``rdb/``, whatever the storeType (5.3.2 and later)
 ==================================  ===================================================================================
 
-Beside the first three, a file of ``config/`` counts whose data version is above that of its database: from 5.3.2 on the
-start takes it in, in place of what the database had.
+From 5.3.2 on a start replaces the content of the first three databases with a file of ``config/`` whose data version is
+higher.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def not_looked_at(store: StoppedStore) -> list[str]:
 
 
 def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
-    """Returns the answer for what was gathered."""
+    """Returns what all rules say of a store and its replicas."""
     reasons = [reason for rule in RULES for reason in rule(store)]
     reasons += offsets_and_timers.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
     if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):

@@ -8,7 +8,7 @@ release          where a start begins to dispatch into queues in RocksDB
 ===============  ============================================================================================
 
 After a clean stop the record that begins exactly where the database ends is passed over (CommitLog#recoverNormally asks
-for offsets beyond it); a broker flushes before it stops, so that there is none.
+for offsets beyond it). A broker flushes before it stops, so no such record exists.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
     later start looks back.
 
     Mirrors CommitLog#recoverNormally and #recoverAbnormally, DefaultMessageStore#start (4.9.8 to 5.5.0); see
-    ``recovery`` for what each release makes good.
+    ``recovery`` for what each release dispatches again.
     """
     tail = store.tail
     if store.queues_in_rocksdb or not len(tail.offsets):
@@ -173,9 +173,9 @@ def _beyond_queues(store: StoppedStore) -> Bools:
 
 
 def wrong_units(store: StoppedStore) -> Iterator[Reason]:
-    """Messages at the end of the log whose unit is not the one that their queue has at their queue offset: no recovery
-    mends that, ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) takes what lies before the end of its queue for
-    dispatched. Queues of batches are left to ``verify``.
+    """Messages at the end of the log whose unit is not the one that their queue has at their queue offset. No recovery
+    mends that: ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) skips each record before the end of its queue.
+    Queues of batches are left to ``verify``.
     """
     tail = store.tail
     if store.queues_in_rocksdb or store.log.of_group:
@@ -375,7 +375,7 @@ def database_not_read(store: StoppedStore) -> Iterator[Reason]:
     """
     unread, broken = store.rocksdb.unread, store.rocksdb.broken
     if unread is not None:
-        yield Reason.of(f"database_not_read.{'broken' if broken else 'library'}", unread=unread)
+        yield Reason.of(f"database_not_read.{'broken' if broken else 'unknown'}", unread=unread)
 
 
 def not_dispatched(store: StoppedStore) -> Iterator[Reason]:

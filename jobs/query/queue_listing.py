@@ -120,7 +120,7 @@ class Listing:
         return copies
 
     def _ended_half(self) -> dict[tuple[int, int], int]:
-        """Returns the half messages that an op message ends, by ``pending.ended_half``, and where that lies."""
+        """Returns the log offset of the op message for each half message that has ended (``pending.ended_half``)."""
         ended: dict[tuple[int, int], int] = {}
         if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
             return ended
