@@ -149,6 +149,8 @@ def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
     reasons += offsets_and_timers.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
     if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):
         reasons = [reason for reason in reasons if reason.rule != "units_beyond_log"]  # the log is elsewhere
+    if any(reason.unsafe and reason.rule == "messages_not_served" for reason in reasons):
+        reasons = [reason for reason in reasons if reason.rule != "messages_moved"]  # named there
     doubtful = [reason for reason in reasons if reason.rule in _IN_DOUBT]
     if any(reason.unsafe for reason in doubtful):
         reasons = [reason for reason in reasons if reason.rule not in _OF_OFFSETS]

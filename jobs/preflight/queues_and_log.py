@@ -195,14 +195,8 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
 
 
 def messages_moved(store: StoppedStore) -> Iterator[Reason]:
-    """Messages that the start dispatches to another place than theirs, for their queue ends before what it lacks; where
-    ``messages_not_served`` names what it lacks, that says enough.
-    """
-    if (
-        store.queues_in_rocksdb
-        or store.rules.leaves_gaps
-        or any(reason.unsafe for reason in messages_not_served(store))
-    ):
+    """Messages that the start dispatches to another place than theirs, for their queue ends before what it lacks."""
+    if store.queues_in_rocksdb or store.rules.leaves_gaps:
         return
     tail, moved = store.tail, [np.zeros(0, np.int64)]
     for key, replayed in store.replayed.items():

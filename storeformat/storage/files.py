@@ -85,6 +85,8 @@ def reading(path: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise MissingInput(f"cannot be read: {first_line(error)}", path=path, advice=_advice(error)) from error
+    except EOFError as error:
+        raise MissingInput(str(error), path=path) from error
     except UnicodeError as error:
         raise MissingInput(f"a name here is not in UTF-8: {error}", path=path) from error
 

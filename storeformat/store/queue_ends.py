@@ -11,15 +11,14 @@ on, the first unit that is not valid ends the queue, and files after it are dele
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from collections.abc import Container
 from dataclasses import dataclass
+from io import FileIO
 from types import ModuleType
 
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs
-from storeformat.errors import MissingInput
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.storage import files, local_files, local_status
 from storeformat.storage.local_status import FileStatus
@@ -103,25 +102,17 @@ def _kind_of(queue: QueueEnd) -> ModuleType:
     return batch_consume_queue if queue.batch else consume_queue
 
 
-def _units(handle: int, first: int, count: int, kind: ModuleType) -> Structs:
+def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
     """Returns some units of an open file of a kind."""
-    units: Structs = kind.parse_units(local_files.read_at(handle, first * kind.UNIT_SIZE, count * kind.UNIT_SIZE))
+    size = kind.UNIT_SIZE
+    units: Structs = kind.parse_units(local_files.read_at(handle.fileno(), first * size, count * size))
     return units
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    with files.opened(path) as file:
-        try:
-            yield file.fileno()
-        except EOFError as error:
-            raise MissingInput(str(error), path=path) from error
 
 
 def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs | None, Structs | None]:
     """Returns the number of units before the first that is not valid, the first of them and the last."""
-    with _opened(file.path) as handle:
-        end = max((high for _, high in local_files.data_ranges(handle, 0, file.size)), default=0)
+    with files.opened(file.path) as handle:
+        end = max((high for _, high in local_files.data_ranges(handle.fileno(), 0, file.size)), default=0)
         count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
         if end <= READ_WHOLE:
             units = _units(handle, 0, count, kind)
@@ -132,7 +123,7 @@ def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs | None, S
         return written, *(ends if written else (None, None))
 
 
-def _is_valid(handle: int, place: int, kind: ModuleType) -> bool:
+def _is_valid(handle: FileIO, place: int, kind: ModuleType) -> bool:
     return bool(kind.is_valid(_units(handle, place, 1, kind))[0])
 
 
@@ -144,7 +135,7 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
         rows = np.flatnonzero((places >= 0) & (places < file.size // consume_queue.UNIT_SIZE))
         if rows.size:
             first, last = int(places[rows].min()), int(places[rows].max())
-            with _opened(file.path) as handle:
+            with files.opened(file.path) as handle:
                 found[rows] = _units(handle, first, last - first + 1, consume_queue)[places[rows] - first]
     return found
 
@@ -162,7 +153,7 @@ def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
 
 def _first_written(file: FileStatus) -> int:
     """Returns the queue offset of a queue's first unit that is not a filler."""
-    with _opened(file.path) as handle:
+    with files.opened(file.path) as handle:
 
         def is_written(place: int) -> bool:
             return not consume_queue.is_pre_blank(_units(handle, place, 1, consume_queue))[0]
@@ -185,7 +176,7 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
 
     for file in queue.files:
         count, first = file.size // kind.UNIT_SIZE, int(file.name) // kind.UNIT_SIZE
-        with _opened(file.path) as handle:
+        with files.opened(file.path) as handle:
             if not queue.batch:
                 count = min(count, max(queue.end - first, 0))
             place = bisect_left(range(count), True, key=is_reached)
@@ -202,7 +193,7 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
     messages = 0
     for file in queue.files:
         written, _, _ = _written(file, batch_consume_queue)
-        with _opened(file.path) as handle:
+        with files.opened(file.path) as handle:
             for at in range(0, written, _AT_ONCE):
                 units = _units(handle, at, min(_AT_ONCE, written - at), batch_consume_queue)
                 messages += int(units["batch_size"][units["phy_offset"] >= log_offset].sum(dtype=np.int64))

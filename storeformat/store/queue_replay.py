@@ -80,13 +80,16 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
         return put[(found > tail.queue_offsets[put]) & ((found == NEVER) | (tail.queue_offsets[put] > 0))]
     rows = rows[tail.queue_offsets[rows] < queue.end]
     ours, numbers = points_to(tail, rows, queue), tail.queue_offsets[rows]
+    if ours.all():
+        return rows[:0]
     kept = np.where(ours, numbers, queue.end)
     least = np.minimum.accumulate(kept[::-1])[::-1]  # of those at their place from here on
     older = np.flatnonzero(~ours & (least <= numbers))  # a later life has their place: so it has those before them
-    rows = rows[older[-1] + 1 :] if older.size else rows
+    first = older[-1] + 1 if older.size else 0
+    rows, ours = rows[first:], ours[first:]
     later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
-    rows = rows[np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]]  # not of a deleted topic
-    rows = rows[~points_to(tail, rows, queue)]
+    last_life = np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]  # not of a deleted topic
+    rows = rows[last_life & ~ours]
     return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
 
 
