@@ -28,7 +28,6 @@ from jobs.spark.signals import orderly_signals
 from jobs.spark.spark_options import split_command_line
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
-from storeformat.storage import trusted_paths
 
 PROGRAM = "spark-submit.sh"
 EXIT_CODES = """\
@@ -183,7 +182,7 @@ def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
 
 
 def refuse_unwritable(report_file: str | None) -> None:
-    """Raises WriteFailed or Refused where a report will not go: hours of work should not end with that."""
+    """Raises WriteFailed where a report will not go: hours of work should not end with that."""
     if report_file is None:
         return
     directory = Path(report_file).absolute().parent
@@ -193,8 +192,6 @@ def refuse_unwritable(report_file: str | None) -> None:
         raise WriteFailed("the report cannot be written: there is no such directory", path=str(directory))
     if not os.access(directory, os.W_OK):
         raise WriteFailed("the report cannot be written: permission denied", path=report_file)
-    with trusted_paths.opened(str(directory)):  # as it will be opened then
-        pass
 
 
 def deliver(report: Report, options: job_options.JobOptions) -> int:

@@ -29,7 +29,7 @@ from jobs.spark import session
 from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import messages_table
 from jobs.table.load import Load
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, outputs
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
 
 _TOPICS_SHOWN = 5
@@ -75,9 +75,9 @@ def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT
 def _workplace(options: DemoOptions) -> Iterator[Path]:
     """Yields ``--output``, or a directory that is removed at the end."""
     if options.output is not None:
-        path = Path(outputs.place_for(locations.local_path(options.output)))
+        path = Path(outputs.resolved(options.output))
         outputs.refuse_used_directory(str(path))
-        outputs.make_directory(str(path))
+        files.make_directory(str(path))
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-demo-") as temporary:

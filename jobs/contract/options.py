@@ -16,7 +16,6 @@ from jobs.contract import option_values as read
 from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact, Given
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage import locations
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 QueueStoreKind = Literal["file", "rocksdb"]
@@ -159,20 +158,9 @@ class RebuildOptions(LogOptions):
         "with consumer-offsets: every group begins at the first message that was stored at or after this time",
     ] = None
     """In milliseconds; without it groups keep what they had committed."""
-    compact: Annotated[
-        bool,
-        "on an object store: leave out the zeros after the data of each file; `publish` adds them, no broker"
-        " takes such files as they are",
-    ] = False
-    """Files on a disk keep their length, for their zeros are holes."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
     dry_run: DryRun = False
     scans_log = True
-
-    @property
-    def ends_with_data(self) -> bool:
-        """Whether the files of the output have no zeros after their data."""
-        return self.compact and not locations.is_local(self.output)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pwd
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from jobs.contract.commands import command
 from jobs.rebuild.manifest import MANIFEST, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs, store_owner
+from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
@@ -56,6 +60,22 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
             "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
         )
     return root
+
+
+def refuse_other_user(root: str) -> None:
+    """Raises Refused unless this is the user that owns the store, with the command to paste."""
+    status = local_status.status_of(root)
+    if status is None or status.owner == os.geteuid():
+        return
+    become = ["setpriv", "--reuid", str(status.owner), "--regid", str(status.group), "--clear-groups"]
+    if shutil.which("sudo"):
+        with suppress(KeyError):  # as of many users of containers
+            become = ["sudo", "-u", pwd.getpwuid(status.owner).pw_name]
+    raise Refused(
+        "only the owner of a store changes it", path=root,
+        found=f"user {os.geteuid()}", expected=f"user {status.owner}",
+        advice=command(*become, "./spark-submit.sh", *sys.argv[1:]),
+    )  # fmt: skip
 
 
 @contextmanager
@@ -138,25 +158,26 @@ def log_trouble(root: str, log: SwapLog) -> str | None:
 
 
 def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
-    """Raises Refused where something cannot be renamed into the backup: it lies on a file system of its own, or is
-    mounted from elsewhere on this one, as containers do, or behind a link, or is another user's.
+    """Raises Refused where something cannot be renamed into the backup, or out of ``sources``: it lies on a file system
+    of its own, or is mounted from elsewhere on this one, as containers do, or behind a link, or is another user's.
     """
     moved = [place.path for place in places]
-    with store_owner.acting(root):
-        for source in sources:
-            store_owner.refuse_foreign(source)
-        if link := _link_above(root, root, [locations.join(BACKUP, ""), *moved]):
-            raise Refused("a link is in the way", path=link, advice="nothing was changed")
-        for source in sources:
-            refuse_links(root, source, moved)
-        for path in (locations.join(root, name) for name in [BACKUP, *moved]):
-            for directory in filter(durable.is_directory, (locations.parent_of(path), path)):
-                store_owner.refuse_foreign(directory)
-            if durable.present(path) and local_status.lies_apart(root, path):
+    if link := _link_above(root, root, [locations.join(BACKUP, ""), *moved]):
+        raise Refused("a link is in the way", path=link, advice="nothing was changed")
+    for source in sources:
+        refuse_links(root, source, moved)
+    for path in (locations.join(base, name) for base in (root, *sources) for name in [BACKUP, *moved]):
+        for directory in filter(durable.is_directory, (locations.parent_of(path), path)):
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
                 raise Refused(
-                    "this is a separate mount and cannot be renamed in one step", path=path,
-                    advice="unmount it, or have the broker's storePathRootDir on one file system",
+                    "this user may not move or change this directory", path=directory,
+                    advice="give it to the owner of the store, with all that is in it (chown -R)",
                 )  # fmt: skip
+        if locations.is_inside(path, root) and durable.present(path) and local_status.lies_apart(root, path):
+            raise Refused(
+                "this is a separate mount and cannot be renamed in one step", path=path,
+                advice="unmount it, or have the broker's storePathRootDir on one file system",
+            )  # fmt: skip
 
 
 def refuse_links(root: str, base: str, paths: Iterable[str]) -> None:
@@ -183,7 +204,7 @@ def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None
     moved = [place.path for place in item.journal.places]
     check_places(item.root, item.journal.places, item.directory)
     for entry in files.list_directory(item.directory) or []:
-        if entry.name == "new" or entry.name.startswith("aside"):
+        if entry.name == "new":
             refuse_links(item.root, entry.path, moved)
     if item.journal.kind == RESTORE:
         if item.journal.source not in {one.name for one in known if one.journal.state == FINISHED}:
@@ -209,33 +230,22 @@ def holds_its_manifest(item: Swap) -> bool:
     return False
 
 
-def carry_out(root: str, journal: SwapJournal, advance: Callable[[int], object] = lambda done: None) -> Swap:
-    """Returns the finished swap, done with the rights of the store's owner. If anything goes wrong on the way, a signal
-    too, all is as it was before.
-    """
-    with store_owner.acting(root):
-        item = swap.begin(root, journal)
-        try:
-            item = swap.stage(item, advance)
-            return swap.finish(item)
-        except BaseException:
-            newest = next(one for one in swap.swaps(root) if one.name == item.name)
-            if newest.journal.state in (STAGING, SWAPPING):
-                swap.undo(newest)
-            raise
-
-
-def finish(item: Swap) -> Swap:
-    """Returns a swap that a crash cut short, finished with the rights of the store's owner."""
-    with store_owner.acting(item.root):
-        return swap.finish(item)
+def carry_out(root: str, journal: SwapJournal) -> Swap:
+    """Returns the finished swap. If anything goes wrong on the way, a signal too, all is as it was before."""
+    item = swap.begin(root, journal)
+    try:
+        return swap.finish(swap.stage(item))
+    except BaseException:
+        newest = next(one for one in swap.swaps(root) if one.name == item.name)
+        if newest.journal.state in (STAGING, SWAPPING):
+            swap.undo(newest)
+        raise
 
 
 def undo(item: Swap, given: str | None = None) -> list[str]:
-    """Undoes a swap that a crash cut short, with the rights of the store's owner; returns notes."""
-    with store_owner.acting(item.root):
-        is_ours = is_our_source(item, given)
-        swap.undo(item, is_our_source=is_ours)
+    """Undoes a swap that a crash cut short; returns notes."""
+    is_ours = is_our_source(item, given)
+    swap.undo(item, is_our_source=is_ours)
     if is_ours or not durable.present(item.at("new")):
         return []
     return [f"what {item.name} was to publish stays in {item.at('new')}: only its journal says where it came from"]

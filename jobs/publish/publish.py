@@ -2,8 +2,8 @@
 
 Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
 disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap`` swaps. The broker's lock is held
-throughout, so that neither a broker nor a second ``publish`` comes in between. A rebuild on an object store is fetched
-into the store's ``backup/`` first, and published from there.
+throughout, so that neither a broker nor a second ``publish`` comes in between. Files are renamed, never copied: a
+rebuild must lie on the store's file system.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.contract.commands import quoted
+from jobs.contract.commands import command, quoted
 from jobs.contract.options import PublishOptions
-from jobs.contract.report import Report, size_text
+from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups
-from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, fetch, read_manifest
+from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import durable, files, local_status, locations, outputs, store_owner
+from storeformat.storage import durable, files, local_status, locations, outputs
 from storeformat.store import swap
 from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.broker_rules import DEFAULT
@@ -50,19 +50,13 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Returns the report of one publish; the new files are in place when it returns. Raises as ``local_root`` and
     ``read_manifest``, Refused for a running broker and for a rebuild that is not of this log or not whole.
     """
-    root, source = (
-        backups.local_root(options.store, log_elsewhere=bool(options.commitlog)),
-        outputs.place_for(locations.absolute(options.rebuilt), alone=False),
-    )
+    root = backups.local_root(options.store, log_elsewhere=bool(options.commitlog))
+    backups.refuse_other_user(root)
+    source = outputs.resolved(locations.absolute(options.rebuilt))
+    _refuse_elsewhere(root, source)
     conf = read_broker_conf(options.broker_conf)  # read before anything moves
-    if not options.dry_run and locations.is_local(source) and files.exists(source):
-        store_owner.give(source, root)
     with backups.stopped_store(root, dry_run=options.dry_run):
-        if locations.is_local(source):
-            facts = _publish(root, source, None, options, reporter)
-        else:
-            fetched = locations.join(root, BACKUP, f"fetched-{read_manifest(source).digest[:16]}")
-            facts = _publish(root, fetched, source, options, reporter)
+        facts = _publish(root, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
         made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
         told = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
@@ -75,8 +69,24 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     return reporter.report("publish", **facts)
 
 
-def _publish(root: str, source: str, remote: str | None, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
-    """Publishes what is in ``source``, after it came there from ``remote`` if that is given."""
+def _refuse_elsewhere(root: str, source: str) -> None:
+    """Raises Refused for a rebuild on another file system than the store's, with the command that brings it there."""
+    device = local_status.device_of
+    if locations.is_local(source) and (not files.exists(source) or device(source) == device(outputs.resolved(root))):
+        return  # one that is not there is named later
+    place = locations.join(root, BACKUP, locations.name_of(source))
+    how = f"copy it to {quoted(place)}"
+    if locations.is_local(source):
+        how = command("cp", "-a", source, place)
+    elif source.startswith("s3://"):
+        how = command("aws", "s3", "cp", "--recursive", locations.split_settings(source)[0], place)
+    raise Refused(
+        "this rebuild is not on the file system of the store, and publish only renames", path=source,
+        advice=f"{how}, then publish --from {quoted(place)}",
+    )  # fmt: skip
+
+
+def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
     known = swap.swaps(root)
     open_one = backups.unfinished(known)
     undone, left = None, list[str]()
@@ -87,7 +97,7 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
             return backups.would_settle(open_one, "finished" if again else "undone")
         if again:
             reporter.say(f"finishing the publish {open_one.name} that was cut short")
-            return backups.swap_facts(backups.finish(open_one), finished=open_one.name)
+            return backups.swap_facts(swap.finish(open_one), finished=open_one.name)
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         left = backups.undo(open_one, source)
         undone, known = open_one.name, swap.swaps(root)
@@ -95,36 +105,17 @@ def _publish(root: str, source: str, remote: str | None, options: PublishOptions
         return backups.swap_facts(
             done, dry_run=options.dry_run, undone=undone, notes=[*left, "this rebuild had been published already"]
         )
-    manifest = read_manifest(remote or source)
+    manifest = read_manifest(source)
     notes = left + _check_store(root, manifest, options)
-    _check_queue_types((remote or source) if TOPICS in manifest.files else root, manifest)
+    _check_queue_types(source if TOPICS in manifest.files else root, manifest)
     log = _check_log(root, manifest, options.commitlog)
     backups.refuse_mapped_log(log.directories)
-    if not store_owner.is_owner_of(root):
-        notes.append("the store belongs to another user: make sure that the broker may write to the new files")
-    if remote is not None:
-        _check_space(root, manifest)
-        if options.dry_run:
-            notes.append("the rebuild was not fetched, and its bytes were not checked")
-        else:
-            with store_owner.acting(root):
-                backups.refuse_links(root, source, [".drafts/", *manifest.files])
-                files.make_directory(source)
-                fetch(remote, source, manifest, reporter)
-    if remote is None or not options.dry_run:
-        check_files(source, manifest, reporter)
+    check_files(source, manifest, reporter)
     places = _places(root, source, manifest)
-    moves = remote is None and local_status.device_of(source) == local_status.device_of(outputs.resolved(root))
-    backups.check_places(root, places, *([source] if moves and not options.dry_run else []))
-    if remote is None and not moves:
-        _check_space(root, manifest)
+    backups.check_places(root, places, *([] if options.dry_run else [source]))
     number = backups.next_sequence(known)
     journal = SwapJournal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
-    if options.dry_run:
-        done = Swap(root, "", journal)
-    else:
-        with reporter.progress("copy the rebuild", manifest.disk_size) as progress:
-            done = backups.carry_out(root, journal, progress.update)
+    done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
     made: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size}
     return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
 
@@ -147,8 +138,7 @@ def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> S
     if newest.journal.source != source or not left <= {MANIFEST} or (left and not backups.holds_its_manifest(newest)):
         return None
     if not dry_run:
-        with store_owner.acting(newest.root):
-            swap.tidy(newest)
+        swap.tidy(newest)
     return newest
 
 
@@ -276,13 +266,3 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
     if manifest.whole and durable.present(locations.join(root, ABORT)):
         places.append(SwapPath(ABORT, old=True, new=False))
     return tuple(place for place in places if place.old or place.new)
-
-
-def _check_space(root: str, manifest: Manifest) -> None:
-    """Raises Refused if a rebuild that has to be copied, holes as holes, does not fit."""
-    free = local_status.free_space(root)
-    if free is not None and free < manifest.disk_size:
-        raise Refused(
-            "the rebuild does not fit on the file system of the store, which is another one", path=root,
-            found=f"{size_text(free)} free", expected=size_text(manifest.disk_size),
-        )  # fmt: skip

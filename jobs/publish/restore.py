@@ -27,6 +27,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
     MissingInput for a name that no backup has, Refused for a running broker and without a whole backup.
     """
     root = backups.local_root(options.store)
+    backups.refuse_other_user(root)
     with backups.stopped_store(root, dry_run=options.dry_run):
         facts = _restore(root, options, reporter)
     if not options.dry_run:
@@ -48,7 +49,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             return backups.would_settle(open_one, how)
         reporter.say(f"the {journal.kind} {open_one.name} was cut short; it is {how} now")
         if again:
-            done = backups.finish(open_one)
+            done = swap.finish(open_one)
             return backups.swap_facts(done, finished=done.name, notes=_notes(done))
         left = backups.undo(open_one)
         undone, known = open_one.name, swap.swaps(root)

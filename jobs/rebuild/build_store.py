@@ -48,7 +48,7 @@ from udfs.files.build import (
     PlannedQueueFile,
     staged_timestamp,
 )
-from udfs.files.output_files import FileRow, FileRows, Totals, batch_of
+from udfs.files.output_files import FileRow, FileRows, Totals, batch_of, stored_size
 from udfs.log.consumption import CONSUMPTION_PROPERTIES
 from udfs.log.scan import ScanTask
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
@@ -85,7 +85,7 @@ def rebuild(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Built:
     """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
-    place = Workplace.within(staging, made, compact=options.ends_with_data)
+    place = Workplace.within(staging, made)
     kept = store.queues_in
     with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
     with_times |= options.consumer_offsets_at is not None
@@ -312,14 +312,14 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
 
 def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
     """Writes the manifest, after a last look at what is there: with it the files are an output."""
-    check_all_there(made, rows, compact=options.ends_with_data)
+    check_all_there(made, rows)
     write_pieces(made, manifest_of(options, store, reading, rows))
 
 
-def check_all_there(made: str, rows: FileRows, *, compact: bool = False) -> None:
+def check_all_there(made: str, rows: FileRows) -> None:
     """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
     found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
-    written = {row.path: row.content.data_size if compact else row.content.size for row in rows}
+    written = {row.path: stored_size(made, row.content.data_size, row.content.size) for row in rows}
     for path in (*written, *sorted(found.keys() - written.keys())):
         if found.get(path) != written.get(path):
             raise WriteFailed(

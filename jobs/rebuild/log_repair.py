@@ -10,7 +10,7 @@ from storeformat.errors import Refused
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 
 _CHUNK = 8 << 20
 
@@ -34,7 +34,7 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
     if by_segment:
-        outputs.make_directory(directory)
+        files.make_directory(directory)
     for segment, patches in by_segment.items():
         _copy(segment, locations.join(directory, locations.name_of(segment.path)), patches)
     return [locations.name_of(segment.path) for segment in by_segment]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,8 +23,8 @@ from jobs.rebuild.timers import CHECK, LOG, WHEEL
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage import durable, files, local_copies, locations
-from storeformat.storage.extents import Content, copy, read_back
+from storeformat.storage import durable, extents, files, locations
+from storeformat.storage.extents import Content, read_back
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
@@ -33,7 +34,6 @@ from udfs.files.output_files import FileRows
 MANIFEST = "manifest.json"
 FORMAT = 2
 
-_BLOCK = 4096
 _MOST_BYTES = 1 << 30
 """More than any manifest has: a file takes some 200 bytes."""
 
@@ -51,7 +51,6 @@ def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading
         "settings": {**store.layout.settings(), **store.queue_store},
         "queue_store": store.queues_in.kind,
         "queue_store_asked_for": options.queue_store is not None,
-        **({"compact": True} if options.ends_with_data else {}),
         "on_damage": options.on_damage,
         "until_offset": options.until_offset,
         "artefacts": list(options.only),
@@ -106,8 +105,6 @@ class Manifest:
     """Where its queues are kept: ``file`` or ``rocksdb``."""
     queue_store_asked_for: bool = False
     """Whether that was said, and is not concluded from settings and store."""
-    compact: bool = False
-    """Whether its files end where their data ends."""
 
     @property
     def whole(self) -> bool:
@@ -123,13 +120,6 @@ class Manifest:
     def data_size(self) -> int:
         """Bytes of all files as far as they hold data: what there is to read and to copy."""
         return sum(content.data_size for content in self.files.values())
-
-    @property
-    def disk_size(self) -> int:
-        """Bytes that the files take on a disk: their data in whole blocks. A broker's own files have holes, too, and
-        fill them as messages come.
-        """
-        return sum(-(-content.data_size // _BLOCK) * _BLOCK for content in self.files.values())
 
     def roots(self) -> list[str]:
         """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
@@ -180,7 +170,6 @@ def read_manifest(directory: str) -> Manifest:
             files={str(row["path"]): _content(row) for row in facts["files"]},
             queue_store=str(facts.get("queue_store", "file")),
             queue_store_asked_for=facts.get("queue_store_asked_for") is True,
-            compact=facts.get("compact") is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
@@ -193,32 +182,6 @@ def read_manifest(directory: str) -> Manifest:
         if not (_is_inside(name) and not roots.isdisjoint(locations.with_parents(name))):
             raise Refused("the manifest names a file that does not belong to its artefacts", path=path, found=name)
     return manifest
-
-
-def fetch(source: str, target: str, manifest: Manifest, reporter: Reporter) -> None:
-    """Copies a rebuild from an object store into a local directory, whose manifest comes last; raises Refused unless
-    every file is as the rebuild wrote it. What an earlier attempt brought is taken if it is right.
-    """
-    done, drafts = 0, locations.join(target, ".drafts")
-    files.make_directory(target)
-    with reporter.progress("fetch the rebuild", manifest.data_size) as progress:
-        for name, expected in sorted(manifest.files.items()):
-            place = locations.join(target, name)
-            if durable.present(place):
-                (found,) = local_copies.contents_on_disk([(place, expected.data_size)], lambda count: None)
-                if found != expected:
-                    durable.remove_file(place)
-            if not durable.present(place):
-                whole = expected.size if manifest.compact else None
-                found = copy(locations.join(source, name), place, drafts, expected.data_size, whole=whole)
-                if found != expected:
-                    durable.remove_file(place)
-                    _refuse_file(locations.join(source, name), found, expected)
-            done += expected.data_size
-            progress.update(done)
-    if not durable.present(locations.join(target, MANIFEST)):
-        copy(locations.join(source, MANIFEST), locations.join(target, MANIFEST), drafts)
-    files.remove_tree(drafts)
 
 
 def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
@@ -240,7 +203,9 @@ def _is_inside(path: str) -> bool:
 
 
 def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
-    """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then."""
+    """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then. A copy
+    of an object, which ends with its data, gets its length.
+    """
     base = len(locations.join(locations.local_path(directory), ""))
     directories, others = durable.tree(directory)
     found = {path[base:]: path for path in others}
@@ -251,9 +216,13 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
         if name not in manifest.files or not durable.is_plain_file(found[name]):
             raise Refused("this file is not in the manifest", path=found[name], advice="move it away")
         durable.refuse_other_names(found[name])
+        expected = manifest.files[name]
+        if expected.data_size < expected.size and files.size_of(found[name]) == expected.data_size:
+            with files.writing(found[name]):
+                os.truncate(found[name], expected.size)
     names = sorted(manifest.files)
     with reporter.progress("check the rebuild", manifest.data_size) as progress:
-        rows = local_copies.contents_on_disk(
+        rows = extents.contents_on_disk(
             [(found[name], manifest.files[name].data_size) for name in names], progress.update
         )
     for name, row in zip(names, rows, strict=True):

@@ -52,7 +52,7 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
             f"{len(store.compacted_topics)} compacted topics get no queues ({min(store.compacted_topics)}): a broker "
             "fills compaction/ only from what it dispatches, as it does where the file abort lies in its store"
         )
-    output = outputs.place_for(locations.absolute(options.output))
+    output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
         reporter.note(f"{left} belongs to a rebuild that is running or was killed: remove it if none is running")
@@ -126,7 +126,7 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError(
             "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"
         )
-    target, output = outputs.place_for(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
     if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
         raise UsageError("--repair-log and --output must be two directories, neither inside the other")
     _refuse_output(target, store)

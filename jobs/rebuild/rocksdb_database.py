@@ -25,7 +25,7 @@ from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue, rocksdb_pairs
-from storeformat.storage import files, local_copies, locations, rocksdb
+from storeformat.storage import extents, files, locations, rocksdb
 from udfs.files.output_files import FileRow, FileRows, batch_of
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
@@ -177,7 +177,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     rocksdb.make_database(directory, {units: [table.path for table in written], offsets: [beside]})
     _check(directory, plan, reading.begin, runner)
     sizes = sorted(files.tree_sizes(directory).items())
-    contents = local_copies.contents_on_disk(
+    contents = extents.contents_on_disk(
         [(locations.join(directory, path), size) for path, size in sizes], lambda count: None
     )
     rows = [FileRow(locations.join(name, path), content) for (path, _), content in zip(sizes, contents, strict=True)]

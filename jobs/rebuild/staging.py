@@ -23,15 +23,14 @@ class Workplace:
     runs: str
     drafts: str
     made: str
-    compact: bool = False
 
     @property
     def output(self) -> OutputDirectory:
         """Where tasks make files."""
-        return OutputDirectory(self.made, self.drafts, self.compact)
+        return OutputDirectory(self.made, self.drafts)
 
     @staticmethod
-    def within(staging: str, made: str | None, *, compact: bool = False) -> Workplace:
+    def within(staging: str, made: str | None) -> Workplace:
         """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
         names = (
             locations.join(staging, "runs"),
@@ -40,7 +39,7 @@ class Workplace:
         )
         for directory in names:
             files.make_directory(directory)
-        return Workplace(*names, compact=compact)
+        return Workplace(*names)
 
 
 @contextmanager
@@ -95,14 +94,14 @@ def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str
 def staging_beside(output: str) -> Iterator[str]:
     """Yields a new directory beside the output, which nobody else may enter: what lies in it becomes the output with
     the permissions of the umask. Removes it, whatever happens; its parents, too, if they had to be made and nothing
-    else came there. Raises as ``outputs.make_directory``.
+    else came there.
     """
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
     made = outputs.missing_parents(staging)
     with gone_on_failure(staging, made):
-        outputs.make_directory(staging, private=True)
+        outputs.make_private_directory(staging)
         yield staging
     with deferred_signals():  # else a part of it would stay
         files.remove_tree(staging)

@@ -17,7 +17,7 @@ from jobs.contract.options import LoadOptions
 from jobs.log.opening import OpenedStore
 from jobs.table import commits
 from storeformat.errors import StoreFormatError, WriteFailed
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 
 SUFFIX = "_consumer_offsets"
@@ -59,7 +59,7 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
 
 def _append(path: str, table: pa.Table) -> None:
     commits.refuse_irregular_log(path)
-    outputs.make_directory(path)
+    files.make_directory(path)
     for left in reversed(range(_ATTEMPTS)):
         try:
             deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")

@@ -68,7 +68,6 @@ def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT
     path = locations.absolute(options.table)
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
-    outputs.place_for(path)  # refused before anything is read
     with (
         session.spark_on_demand(execution),
         filled(store, reporter, one_machine=execution.on_one_machine) as whole,

@@ -37,7 +37,7 @@ from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.table_places import place_of
 from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, WriteFailed
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import NO_DATE, PARTITION, WrittenFile
 from udfs.table.table_files import TableFile, dataset_of
@@ -380,8 +380,7 @@ def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
     """Returns the table at a path, made if it is not there. Raises Overtaken if another load makes it just now."""
     uri, options = place_of(path)
     properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
-    if locations.is_local(path):
-        outputs.make_directory(path)
+    files.make_directory(path)
     with _writing(path):
         deltalake.DeltaTable.create(
             uri, schemas.messages(bodies=bodies), mode="ignore",

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from storeformat.errors import Refused
-from storeformat.storage import files, locations, store_owner
+from storeformat.storage import files, locations
 from storeformat.storage.local_files import scanned
 
 _NOT_OURS = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EISDIR, errno.ENXIO)
@@ -39,7 +39,7 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
     if not create and not os.path.lexists(local):
         yield
         return
-    with files.writing(path), store_owner.acting(os.path.dirname(local)):
+    with files.writing(path):
         handle = _opened(local)
     try:
         try:

@@ -6,7 +6,6 @@ change under their own names, so the order in which changes reach the disk is pa
 
 from __future__ import annotations
 
-import errno
 import filecmp
 import os
 import stat
@@ -25,22 +24,14 @@ def present(path: str) -> bool:
     return os.path.lexists(locations.local_path(path))
 
 
-def move(source: str, target: str) -> bool:
-    """Renames a file or directory onto a free name, in one step. Returns False if that is on another file system;
-    raises WriteFailed where the name is taken.
-    """
+def move(source: str, target: str) -> None:
+    """Renames a file or directory onto a free name, in one step; raises WriteFailed where the name is taken."""
     old, new = locations.local_path(source), locations.local_path(target)
     with files.writing(target):
         os.makedirs(os.path.dirname(new), exist_ok=True)
         if present(target):
-            raise WriteFailed("this name is already taken", path=target)
-        try:
-            os.rename(old, new)
-        except OSError as error:
-            if error.errno == errno.EXDEV:
-                return False
-            raise
-    return True
+            raise WriteFailed("this name is already taken", path=target, advice="move it away, and run this again")
+        os.rename(old, new)
 
 
 def sync(path: str) -> None:
@@ -139,12 +130,3 @@ def remove_empty(path: str) -> bool:
         for directory in sorted(directories if not others else (), reverse=True):
             os.rmdir(directory)
     return bool(directories) and not others
-
-
-def give_permissions(path: str, like: str) -> None:
-    """Gives a tree the permissions of a directory, those to write to its owner alone."""
-    with files.writing(path):
-        mode = stat.S_IMODE(os.stat(locations.local_path(like)).st_mode) & 0o755 | 0o700
-        for names, wanted in zip(tree(path), (mode, mode & 0o644), strict=True):
-            for name in names:
-                os.chmod(name, wanted)

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from storeformat.errors import TotalsDisagree
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 from storeformat.storage.local_files import data_ranges
 
 CHUNK = 1 << 18
-"""Bytes looked at together: what is zero throughout is left a hole where a file is copied."""
+"""Bytes looked at together."""
 
 _READ_CHUNK = 4 << 20
+_THREADS = 8
 _ZEROS = bytes(CHUNK)
 
 
@@ -139,28 +142,17 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
         return measured(digest, size, position, _stray_byte(file.fileno(), position))
 
 
-def copy(source: str, target: str, drafts: str, data_size: int | None = None, *, whole: int | None = None) -> Content:
-    """Copies a file to a new one, which is there when it is whole (see ``outputs.draft_of``); its zeros after
-    ``data_size`` (None: it is all data) are holes there. One that ends there gets the length ``whole``. Returns its
-    content.
+def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Callable[[int], object]) -> list[Content]:
+    """``content_on_disk`` of many files (path, data size), in parallel; ``advance`` is told of all bytes so far, never
+    by two threads at once.
     """
-    digest, position, stray, chunk = hashlib.sha256(), 0, None, memoryview(bytearray(_READ_CHUNK))
-    draft = outputs.draft_of(target, drafts)
-    with files.RangeReader(source) as reader:
-        size = reader.size
-        data_end = size if data_size is None else min(data_size, size)
-        with files.FileWriter(draft) as writer:
-            while position < size:
-                part = chunk[: (data_end if position < data_end else size) - position]
-                reader.read_into(position, part)
-                if position < data_end:
-                    digest.update(part)
-                    writer.write_at(position, part)
-                elif not is_zero(part.tobytes()):
-                    stray = _first_in(part.tobytes(), position) if stray is None else stray
-                    writer.write_at(position, part)
-                position += len(part)
-            size = whole if whole is not None and size == data_end == data_size else size
-            writer.finish(size)
-    outputs.settle(draft, target)
-    return measured(digest, size, data_end, stray)
+    done, lock = 0, threading.Lock()
+
+    def add(count: int) -> None:
+        nonlocal done
+        with lock:
+            done += count
+            advance(done)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda file: content_on_disk(file[0], file[1], add), expected))

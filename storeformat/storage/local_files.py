@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from storeformat.errors import WriteFailed
-from storeformat.storage import trusted_paths
 
 _NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 """What file systems answer that cannot tell holes from data."""
@@ -31,24 +30,21 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     """Yields a file that takes the place of one that is there when the block ends, but not if the block fails; raises
     OSError, and WriteFailed for a pipe or a device.
 
-    The file has the permissions that the umask gives, but none to write for others. Whoever may write into the
-    directory, or moves it, gains nothing: the draft's name cannot be guessed, no link is followed, neither there nor at
-    ``path``, and all happens in the one directory that was opened. Raises Refused as ``trusted_paths.opened``.
+    The draft's name cannot be guessed, and no link is followed at ``path``.
     """
-    above, name = os.path.split(os.path.abspath(path))
-    draft = f".{uuid.uuid4().hex}"
+    above = os.path.dirname(os.path.abspath(path))
+    draft = os.path.join(above, f".{uuid.uuid4().hex}")
     if os.path.exists(path) and not os.path.isfile(path):
         raise WriteFailed("cannot be written: this is not a regular file", path=path)
-    with trusted_paths.opened(above, make=True) as directory:
-        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
-        try:
-            with open(handle, "w+b") as file:
-                yield file
-            os.replace(draft, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(draft, dir_fd=directory)
-            raise
+    os.makedirs(above, exist_ok=True)
+    try:
+        with open(draft, "x+b") as file:
+            yield file
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
 
 
 def scanned(directory: str) -> Iterator[tuple[str, os.stat_result]]:

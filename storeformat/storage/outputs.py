@@ -11,7 +11,7 @@ from pathlib import Path
 from pyarrow.fs import FileType
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import files, local_files, locations, trusted_paths
+from storeformat.storage import files, local_files, locations
 
 
 def resolved(path: str) -> str:
@@ -19,28 +19,12 @@ def resolved(path: str) -> str:
     return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
 
 
-def place_for(path: str, *, alone: bool = True) -> str:
-    """Returns where an output goes, links followed; URIs as they are. Raises Refused for root where another user could
-    make the way there lead elsewhere: tasks and clean-up go by paths. What is read, by handles, need not be ``alone``.
-    """
-    if not locations.is_local(path):
-        return path
-    with files.writing(path) if alone else files.reading(path):
-        return trusted_paths.place_of(locations.local_path(path), alone=alone)
-
-
-def make_directory(path: str, *, private: bool = False) -> None:
-    """Makes a local directory of our own, and those above it, nowhere that ``place_for`` refuses. A ``private`` one,
-    which nobody else may enter, must not be there yet.
-    """
+def make_private_directory(path: str) -> None:
+    """Makes a local directory that nobody else may enter, and those above it; it must not be there yet."""
     if locations.is_local(path):
-        local = locations.local_path(path)
         with files.writing(path):
-            if not private:
-                with trusted_paths.opened(local, make=True, alone=True):
-                    return
-            with trusted_paths.opened(os.path.dirname(local), make=True, alone=True) as above:
-                os.mkdir(os.path.basename(local), 0o700, dir_fd=above)
+            os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
+            os.mkdir(locations.local_path(path), 0o700)
 
 
 def lies_inside(path: str, directory: str) -> bool:
@@ -76,17 +60,16 @@ def refuse_missing_bucket(path: str) -> None:
 
 
 def missing_parents(path: str) -> list[str]:
-    """Returns the directories, the innermost first, that ``make_directory`` would have to make above a local path."""
+    """Returns the directories, the innermost first, that are not there yet above a local path."""
     parents = list(Path(locations.local_path(path)).parents) if locations.is_local(path) else []
     return [str(parent) for parent in parents if not parent.exists()]
 
 
 def remove_empty(directories: Sequence[str]) -> None:
     """Removes local directories, in this order, up to the first that is not empty."""
-    with suppress(OSError, Refused):
+    with suppress(OSError):
         for directory in directories:
-            with trusted_paths.opened(os.path.dirname(directory), alone=True) as above:
-                os.rmdir(os.path.basename(directory), dir_fd=above)
+            os.rmdir(directory)
 
 
 def draft_of(path: str, drafts: str) -> str:

@@ -11,7 +11,6 @@ ROOT/backup/NAME/   holds
 ``journal.json``    what is replaced by what, and how far: staging, swapping, finished, undone
 ``new/PLACE``       what will come to PLACE; on the store's own file system, complete and on disk
 ``PLACE``           what was at PLACE (``consumequeue``, ``index``, ``consumequeue/TOPIC/0``, ``abort``, ...)
-``aside*/PLACE``    what somebody else put at PLACE between two runs
 ==================  ====================================================================================
 
 The journal is written when the state changes, never for a single move, because each move shows by itself whether it
@@ -40,8 +39,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import durable, files, local_copies, locations
+from storeformat.errors import Refused
+from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
@@ -104,8 +103,8 @@ class SwapJournal:
     """What one replacement does; ``sequence`` orders them.
 
     ``source`` holds the new files under the names of their places: a directory, or for a restore the name of a backup.
-    ``papers`` are files of the source that go into the backup itself. ``copied``: the source is on another file system
-    and keeps its files. ``digest`` identifies what is published (SHA-256 of its manifest).
+    ``papers`` are files of the source that go into the backup itself. ``digest`` identifies what is published (SHA-256
+    of its manifest).
     """
 
     kind: str
@@ -114,7 +113,6 @@ class SwapJournal:
     places: tuple[SwapPath, ...]
     log: SwapLog
     papers: tuple[str, ...] = ()
-    copied: bool = False
     digest: str = ""
     state: str = STAGING
 
@@ -230,24 +228,16 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
     return made.saved(STAGING)
 
 
-def stage(item: Swap, advance: local_copies.Advance = lambda count: None) -> Swap:
-    """Returns the swap with all new files below NAME/new: moved there, or copied from another file system; raises
-    WriteFailed where they are on several. Papers are copied: by them a source is known as ours until the swap is done.
+def stage(item: Swap) -> Swap:
+    """Returns the swap with all new files below NAME/new. Papers are copied: by them a source is known as ours until
+    the swap is done.
     """
     places, papers = _staged(item)
-    pairs = places + papers
-    if not all(durable.move(source, target) for source, target in places[:1]):
-        item = item.saved(STAGING, copied=True)
-        local_copies.copy_trees(pairs, advance)
-    else:
-        for source, target in places[1:]:
-            if not durable.move(source, target):
-                raise WriteFailed("parts of this directory are on different file systems", path=item.source)
-        local_copies.copy_trees(papers, lambda count: None)
-    if item.journal.kind == PUBLISH:
-        for _, target in pairs:
-            durable.give_permissions(target, item.root)
-    _sync_parents(item, (path for pair in pairs for path in pair))
+    for source, target in places:
+        durable.move(source, target)
+    for source, target in papers:
+        durable.replace_file(target, files.read_bytes(source))
+    _sync_parents(item, (path for pair in places + papers for path in pair))
     return item.saved(SWAPPING)
 
 
@@ -266,12 +256,11 @@ def finish(item: Swap) -> Swap:
     for group in _groups(places):
         for place in group:
             if _waits_to_go(item, place):
-                _move(item, _home(item, place), item.at(place.path))
+                durable.move(_home(item, place), item.at(place.path))
         _sync(item, group)
         for place in group:
             if place.new and durable.present(item.new(place)):
-                _clear(item, place)
-                _move(item, item.new(place), _home(item, place))
+                durable.move(item.new(place), _home(item, place))
         _sync(item, group)
     kept = tuple(replace(place, old=place.old and durable.present(item.at(place.path))) for place in places)
     item = item.saved(FINISHED, places=kept)
@@ -294,15 +283,14 @@ def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
         for group in reversed(_groups(item.journal.places)):
             for place in reversed(group):
                 if place.new and not durable.present(item.new(place)) and durable.present(_home(item, place)):
-                    _move(item, _home(item, place), item.new(place))
+                    durable.move(_home(item, place), item.new(place))
             _sync(item, group)
             for place in reversed(group):
                 if place.old and durable.present(item.at(place.path)):
-                    _clear(item, place)
-                    _move(item, item.at(place.path), _home(item, place))
+                    durable.move(item.at(place.path), _home(item, place))
             _sync(item, group)
         item = item.saved(STAGING)
-    if is_our_source or item.journal.copied:
+    if is_our_source:
         _give_back(item)
     item = item.saved(UNDONE)
     tidy(item)
@@ -310,18 +298,15 @@ def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
 
 
 def _give_back(item: Swap) -> None:
-    """Moves new files back to their source, as far as it has room for them; removes copies."""
+    """Moves new files back to their source, as far as it has room for them."""
     places, papers = _staged(item)
-    if item.journal.copied:
-        # Copies of our own, perhaps half done; the source has kept its files.
-        files.remove_tree(item.at("new"))
-    else:
-        for source, target in reversed(places + papers):
-            if durable.present(target) and not durable.present(source):
-                _move(item, target, source)
-        _sync_parents(item, (path for pair in places + papers for path in pair))
+    for source, target in reversed(places + papers):
+        if durable.present(target) and not durable.present(source):
+            durable.move(target, source)
+    _sync_parents(item, (path for pair in places + papers for path in pair))
     for source, target in papers:
-        if item.journal.copied or (durable.present(target) and durable.are_equal(source, target)):
+        durable.remove_file(f"{target}.draft")
+        if durable.present(target) and durable.are_equal(source, target):
             durable.remove_file(target)
 
 
@@ -334,19 +319,6 @@ def _groups(places: Sequence[SwapPath]) -> list[list[SwapPath]]:
 
 def _home(item: Swap, place: SwapPath) -> str:
     return locations.join(item.root, place.path)
-
-
-def _move(item: Swap, source: str, target: str) -> None:
-    if not durable.move(source, target):
-        raise WriteFailed("is on another file system than the store", path=source)
-
-
-def _clear(item: Swap, place: SwapPath) -> None:
-    """Moves aside what somebody else put at a place that must be free now."""
-    if durable.present(_home(item, place)):
-        names = ("aside" if count == 0 else f"aside-{count}" for count in range(1 << 20))
-        free = next(path for path in (item.at(name, place.path) for name in names) if not durable.present(path))
-        _move(item, _home(item, place), free)
 
 
 def _sync(item: Swap, group: Iterable[SwapPath]) -> None:
@@ -371,10 +343,9 @@ def tidy(item: Swap) -> None:
     """Removes what is left over of a swap that is done; of an undone one only what could not be put back stays."""
     if item.journal.state == FINISHED:
         durable.remove_empty(item.at("new"))
-        if not item.journal.copied:
-            for paper in item.journal.papers:
-                durable.remove_file(locations.join(item.source, paper))
-            _remove_empty_below(item.source)
+        for paper in item.journal.papers:
+            durable.remove_file(locations.join(item.source, paper))
+        _remove_empty_below(item.source)
         return
     _remove_empty_below(item.directory)
     if [entry.name for entry in files.list_directory(item.directory) or []] == [JOURNAL]:

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from support.patching import stand_in
 
-from storeformat.storage import broker_lock, durable, extents, files, local_files, outputs, trusted_paths
+from storeformat.storage import broker_lock, durable, extents, files, local_files, outputs
 
-MODULES = (broker_lock, durable, extents, files, local_files, outputs, trusted_paths)
+MODULES = (broker_lock, durable, extents, files, local_files, outputs)
 CHANGES = ("chmod", "fsync", "ftruncate", "makedirs", "mkdir", "pwrite", "rename", "replace", "rmdir",
            "unlink", "utime", "write")  # fmt: skip
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT

@@ -44,8 +44,8 @@ class Case:
         return Case(target / "root", target / "out")
 
     def publish(self, **more: Any) -> Report:
-        options = {"after_crash": True, **more}
-        return publish.run(PublishOptions(store=str(self.root), rebuilt=str(self.out), **options), quiet())
+        options = {"rebuilt": str(self.out), "after_crash": True, **more}
+        return publish.run(PublishOptions(store=str(self.root), **options), quiet())
 
     def restore(self, **more: Any) -> Report:
         return restore.run(RestoreOptions(store=str(self.root), **more), quiet())

@@ -26,7 +26,7 @@ from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.extents import Content, measured, stray_byte
 from storeformat.store.layout import file_name
-from udfs.files.output_files import FileRow, OutputDirectory, Totals, batch_of
+from udfs.files.output_files import FileRow, OutputDirectory, Totals, batch_of, stored_size
 from udfs.log.staged_files import Readers, Slices
 from udfs.log.staged_runs import TIME
 
@@ -272,7 +272,7 @@ class BuildIndexFiles:
                 start=start,
                 count_every_put=self.count_every_put,
             )
-            writer.finish(self.output.stored_size(self._data_size(header), size))
+            writer.finish(stored_size(self.output.root, self._data_size(header), size))
 
         return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
 
@@ -286,7 +286,7 @@ class BuildIndexFiles:
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(draft) as reader:
-            stored_size = reader.size
+            length = reader.size
             for begin, stop in pairwise(edges):
                 view = buffer[: stop - begin]
                 reader.read_into(begin, view)
@@ -295,8 +295,8 @@ class BuildIndexFiles:
                     header = index_file.parse_header(view)
                 if begin >= first_entry:
                     total += sum_of_offsets(index_file.parse_entries(view)["phy_offset"])
-        content = measured(digest, stored_size, end, stray_byte(draft, end))
-        if header != written or (content.size, content.data_size) != (self.output.stored_size(end, size), end):
+        content = measured(digest, length, end, stray_byte(draft, end))
+        if header != written or (content.size, content.data_size) != (stored_size(self.output.root, end, size), end):
             raise TotalsDisagree(
                 "an index file differs from what was written", path=path, found=f"{header}, {content}",
                 expected=f"{written}, data to {end} of {size}",

@@ -32,19 +32,19 @@ class Totals:
     modified: int | None = None
 
 
+def stored_size(root: str, data_size: int, size: int) -> int:
+    """The length on storage of a file of ``size`` bytes with data up to ``data_size``: an object has no holes, and ends
+    with its data. ``publish`` gives copies of objects their length.
+    """
+    return size if locations.is_local(root) else data_size
+
+
 @dataclass(frozen=True)
 class OutputDirectory:
-    """Where files are made: their paths are below ``root``, until they are whole they lie in ``drafts``. ``compact``
-    ones end where their data ends.
-    """
+    """Where files are made: their paths are below ``root``, until they are whole they lie in ``drafts``."""
 
     root: str
     drafts: str
-    compact: bool = False
-
-    def stored_size(self, data_size: int, size: int) -> int:
-        """Returns the length on storage of a file of ``size`` bytes that holds data up to ``data_size``."""
-        return data_size if self.compact else size
 
     def make(
         self,
@@ -78,11 +78,11 @@ class OutputDirectory:
             for piece in pieces:
                 writer.write(piece)
                 used += len(piece)
-            writer.finish(used if size is None else self.stored_size(used, size))
+            writer.finish(used if size is None else stored_size(self.root, used, size))
 
         def read_back(draft: str) -> tuple[Content, Totals]:
             whole, named = used if size is None else size, locations.join(self.root, path)
-            stored, content = read_back_whole(draft, used, self.stored_size(used, whole), path=named, what=what)
+            stored, content = read_back_whole(draft, used, stored_size(self.root, used, whole), path=named, what=what)
             return replace(content, size=whole), tally(stored)
 
         return self.make(path, write, read_back)

@@ -24,7 +24,7 @@ QUERY = f"{LOG} {OUTPUT} --topic --bodies"
 TAKES = {
     "demo": f"{OUTPUT} --output",
     "rebuild": f"{LOG} {OUTPUT} --replica --output --repair-log --topic --only --queue-store --topics-json"
-    " --consumer-offsets-at --compact --ignore-free-space --dry-run",
+    " --consumer-offsets-at --ignore-free-space --dry-run",
     "publish": f"{OUTPUT} --store --from --commitlog --broker-conf --after-crash --dry-run",
     "restore": f"{OUTPUT} --store --backup --broker-conf --dry-run",
     "preflight": f"{OUTPUT} --store --broker-conf --set --broker-version --replica",
@@ -77,7 +77,6 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--checks": (None, "", "checks", True),
     "--cluster": ("C", "east", "cluster", "east"),
     "--commitlog": ("PATH[,PATH]", "/a,/b", "commitlog", ("/a", "/b")),
-    "--compact": (None, "", "compact", True),
     "--consumer-offsets-at": ("TIME", "7000", "consumer_offsets_at", 7000),
     "--csv": ("FILE", "f.csv", "csv", "f.csv"),
     "--debug": (None, "", "debug", True),

@@ -11,7 +11,6 @@ from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact
 from jobs.contract.options import (
     JobOptions,
     PublishOptions,
-    RebuildOptions,
     VerifyOptions,
     from_arguments,
     narrow_to_queues,
@@ -64,10 +63,3 @@ def test_what_belongs_to_all_topics_is_not_made_for_some(only: tuple[Artefact, .
         narrow_to_queues(VerifyOptions(store="/s", topics=TOPICS, only=only))
     said = "--topic selects consume queues only: index, checkpoint and offsets belong to all topics"
     assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(
-    ("output", "compact", "ends"), [("s3://b/o", True, True), ("s3://b/o", False, False), ("/o", True, False)]
-)
-def test_only_objects_end_where_their_data_ends(output: str, compact: bool, ends: bool) -> None:
-    assert RebuildOptions(store="/s", output=output, compact=compact).ends_with_data is ends

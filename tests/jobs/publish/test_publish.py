@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from support.publishing import (
     contents,
     cut_the_log,
     make_case,
+    manifest,
     quiet,
     snapshot,
 )
@@ -133,19 +133,31 @@ def test_dry_runs_change_nothing(case: Case, old: Snapshot, new: Snapshot) -> No
     assert (snapshot(case.root), len(case.backups)) == (new, 1)
 
 
-def test_a_rebuild_on_another_file_system_is_copied(case: Case, new: Snapshot) -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == case.root.stat().st_dev:
-        pytest.skip("there is no second file system")
-    with tempfile.TemporaryDirectory(dir=memory) as place:
-        elsewhere = Path(place, "out")
-        shutil.copytree(case.out, elsewhere)
-        before = snapshot(elsewhere)
-        times = {path.name: path.stat().st_mtime_ns for path in (elsewhere / "index").iterdir()}
-        Case(case.root, elsewhere).publish()
-        assert snapshot(case.root) == new
-        assert snapshot(elsewhere) == before
-        assert {path.name: path.stat().st_mtime_ns for path in (case.root / "index").iterdir()} == times
+@pytest.mark.parametrize(
+    ("source", "how"),
+    [
+        ("OUT", "cp -a OUT ROOT/backup/NAME, then"),
+        ("s3://b/made?region=eu", "aws s3 cp --recursive s3://b/made ROOT/backup/made, then"),
+        ("hdfs://h/made", "copy it to ROOT/backup/made, then"),
+    ],
+)
+def test_a_rebuild_elsewhere_is_brought_by_a_command(
+    source: str, how: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device_of = local_status.device_of
+    monkeypatch.setattr(local_status, "device_of", lambda path: device_of(path) + (path == str(case.out)))
+    with pytest.raises(Refused, match="not on the file system of the store") as caught:
+        case.publish(rebuilt=source.replace("OUT", str(case.out)))
+    said = (caught.value.advice or "").replace(str(case.out), "OUT").replace(str(case.root), "ROOT")
+    assert said.replace(case.out.name, "NAME").startswith(how)
+    assert not case.backups
+
+
+def test_a_copy_of_objects_gets_the_length_of_its_files(case: Case, new: Snapshot) -> None:
+    for row in manifest(case)["files"]:
+        os.truncate(case.out / row["path"], row["data_size"])
+    case.publish()
+    assert snapshot(case.root) == new
 
 
 @pytest.mark.parametrize("is_apart", [False, True], ids=["same disk", "another disk"])
@@ -160,7 +172,6 @@ def test_store_and_rebuild_may_be_named_by_links(
     monkeypatch.setattr(
         local_status, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink())
     )
-    monkeypatch.setattr(local_status, "free_space", lambda path: 0)  # nothing has to be copied
     linked = Case(store, rebuilt)
     linked.publish()
     assert snapshot(case.root) == new

@@ -167,25 +167,6 @@ def test_mount_points_with_blanks_have_their_names() -> None:
     assert "/" in local_status.mount_points() or sys.platform != "linux"
 
 
-def test_a_rebuild_that_does_not_fit_is_refused_before_anything_moves(
-    case: Case, original: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only where it must be copied: it is on another file system than the store."""
-    before = snapshot(case.root), snapshot(case.out)
-    size = sum(-(-row["data_size"] // 4096) * 4096 for row in manifest(case)["files"])
-    taken = sum(path.stat().st_blocks * 512 for path in original.out.rglob("*") if path.is_file())
-    assert size * 9 // 10 < taken < size + 2 * (case.out / "manifest.json").stat().st_size
-    device_of = local_status.device_of
-    monkeypatch.setattr(local_status, "device_of", lambda path: device_of(path) + path.startswith(str(case.out)))
-    monkeypatch.setattr(local_status, "free_space", lambda path: size - 1)
-    with pytest.raises(Refused, match="does not fit on the file system of the store") as caught:
-        case.publish()
-    assert caught.value.exit_code == 2
-    assert (snapshot(case.root), snapshot(case.out), case.backups) == (*before, [])
-    monkeypatch.setattr(local_status, "free_space", lambda path: size)
-    assert case.publish(dry_run=True)["dry_run"]
-
-
 def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:
     whole = make_case(tmp_path / "whole", STORE)
     early = make_case(tmp_path / "early", STORE, until_offset=manifest(whole)["log_end"] - 1)

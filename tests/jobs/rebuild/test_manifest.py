@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.publishing import quiet
@@ -19,9 +15,8 @@ from support.store_builder import LogBuilder
 
 from jobs.contract.option_values import ARTEFACTS
 from jobs.contract.options import TopicFilter
-from jobs.contract.reporter import Reporter
 from jobs.rebuild import manifest as manifests
-from jobs.rebuild.manifest import Manifest, check_files, fetch, read_manifest, write_pieces
+from jobs.rebuild.manifest import Manifest, check_files, read_manifest, write_pieces
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from storeformat.storage.extents import Content
 
@@ -52,7 +47,7 @@ def test_sizes_with_holes_and_without() -> None:
         Content(4097, 4097, b""),
     )
     some = Manifest(**{**vars(manifest()), "files": dict(zip("abcd", contents, strict=True))})
-    assert (some.size, some.data_size, some.disk_size) == (12_009_097, 8_194, 4096 * (0 + 1 + 1 + 2))
+    assert (some.size, some.data_size) == (12_009_097, 8_194)
 
 
 BATCH, EXT = "batchconsumequeue/B/0/0", "consumequeue_ext/T/0/0"
@@ -125,48 +120,6 @@ def test_topics_are_read_with_their_queue(text: str, topic: tuple[str, int | Non
     assert read_manifest(str(made(tmp_path / "made", **changes))).topics == (topic, ("T", None))
 
 
-def test_a_rebuild_is_fetched_whole_and_what_was_right_already_stays(tmp_path: Path) -> None:
-    source, target = made(tmp_path / "made"), tmp_path / "backup" / "fetched"
-    (target / "consumequeue/T/0").mkdir(parents=True)
-    (target / "consumequeue/T/0/0").write_bytes(QUEUE)
-    (target / "checkpoint").write_bytes(b"half of an earlier attempt")
-    kept = (target / "consumequeue/T/0/0").stat()
-    fetch(str(source), str(target), read_manifest(str(source)), quiet())
-    found = {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
-    assert found == {**FILES, "manifest.json": (source / "manifest.json").read_bytes()}
-    after = (target / "consumequeue/T/0/0").stat()
-    assert (after.st_ino, after.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns)
-    assert [path.name for path in (tmp_path / "backup").iterdir()] == ["fetched"]
-
-
-def test_progress_counts_what_was_there_already(tmp_path: Path) -> None:
-    heard: list[Any] = []
-
-    @contextmanager
-    def progress(title: str, total: int) -> Iterator[Any]:
-        heard.append((title, total))
-        yield SimpleNamespace(update=heard.append)
-
-    source = made(tmp_path / "made")
-    manifest = read_manifest(str(source))
-    for _ in range(2):
-        fetch(str(source), str(tmp_path / "fetched"), manifest, cast("Reporter", SimpleNamespace(progress=progress)))
-    sizes = [content.data_size for _, content in sorted(manifest.files.items())]
-    assert heard == 2 * [("fetch the rebuild", sum(sizes)), *accumulate(sizes)]
-
-
-@pytest.mark.parametrize("wrong", [QUEUE[:-1] + b"x", b"UNITS" + QUEUE[5:], QUEUE[:-1], QUEUE + bytes(1)])
-def test_a_file_that_changed_where_it_lies_is_not_fetched(wrong: bytes, tmp_path: Path) -> None:
-    """Not even a manifest comes then, so that nobody takes what is there for a rebuild."""
-    source, target = made(tmp_path / "made"), tmp_path / "fetched"
-    (source / "consumequeue/T/0/0").write_bytes(wrong)
-    with pytest.raises(Refused, match="differs from what the rebuild wrote") as caught:
-        fetch(str(source), str(target), read_manifest(str(source)), quiet())
-    assert caught.value.path == str(source / "consumequeue/T/0/0")
-    assert not (target / "consumequeue/T/0/0").exists()
-    assert not (target / "manifest.json").exists()
-
-
 def test_a_manifest_of_30_gigabytes_is_wrong_input(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as file:
         file.truncate(30 << 30)
@@ -194,7 +147,7 @@ def test_a_manifest_names_the_log_and_what_was_asked_for(tmp_path: Path) -> None
     }  # fmt: skip
     assert (written["on_damage"], written["damaged_ranges"], written["queue_store"]) == ("fail", [], "file")
     assert (written["queue_store_asked_for"], written["settings"]["maxIndexNum"]) == (False, 50)
-    assert (written["program"], "compact" in written) == ("rocketmq-store-spark", False)
+    assert written["program"] == "rocketmq-store-spark"
     (file,) = written["files"]
     content = (Path(built.directory) / file["path"]).read_bytes()
     assert (file["path"], file["size"]) == ("consumequeue/T/1/" + "0" * 20, len(content))
@@ -205,7 +158,7 @@ def test_a_manifest_names_the_log_and_what_was_asked_for(tmp_path: Path) -> None
 SOUND = {
     "format": 2, "log_begin": 0, "log_end": 9, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": [[1, 2]],
     "artefacts": ["index"], "topics": [], "settings": {"maxIndexNum": 7}, "queue_store": "rocksdb",
-    "queue_store_asked_for": True, "compact": True,
+    "queue_store_asked_for": True,
     "files": [{"path": "index/1", "size": 5, "data_size": 3, "sha256": "ab" * 32}],
 }  # fmt: skip
 AGAIN = "run rebuild again"
@@ -224,12 +177,12 @@ def test_a_sound_manifest(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(data)
     assert read_manifest(str(tmp_path)) == Manifest(
         hashlib.sha256(data).hexdigest(), 0, 9, "5.3", "fail", 1, ("index",), (), {"maxIndexNum": "7"},
-        {"index/1": Content(5, 3, b"\xab" * 32)}, queue_store="rocksdb", queue_store_asked_for=True, compact=True,
+        {"index/1": Content(5, 3, b"\xab" * 32)}, queue_store="rocksdb", queue_store_asked_for=True,
     )  # fmt: skip
-    short = {name: value for name, value in SOUND.items() if not name.startswith(("queue_store", "compact"))}
+    short = {name: value for name, value in SOUND.items() if not name.startswith("queue_store")}
     (tmp_path / "manifest.json").write_text(json.dumps(short))
     found = read_manifest(str(tmp_path))
-    assert (found.queue_store, found.queue_store_asked_for, found.compact) == ("file", False, False)
+    assert (found.queue_store, found.queue_store_asked_for) == ("file", False)
 
 
 @pytest.mark.parametrize(

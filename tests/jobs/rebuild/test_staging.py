@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.store_builder import LogBuilder
 
-from jobs.cli import demo
-from jobs.contract.options import DemoOptions, JobOptions, LoadOptions, RebuildOptions
-from jobs.contract.reporter import Reporter
-from jobs.rebuild import rebuild, staging
-from jobs.table import load
+from jobs.rebuild import staging
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.storage import files
 from udfs.files.output_files import OutputDirectory
@@ -54,9 +47,9 @@ def test_where_a_rebuild_works(tmp_path: Path) -> None:
     place = staging.Workplace.within(str(tmp_path), None)
     assert place == staging.Workplace(f"{tmp_path}/runs", f"{tmp_path}/drafts", f"{tmp_path}/made")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drafts", "made", "runs"]
-    elsewhere = staging.Workplace.within(str(tmp_path / "s"), str(tmp_path / "out"), compact=True)
+    elsewhere = staging.Workplace.within(str(tmp_path / "s"), str(tmp_path / "out"))
     assert (elsewhere.made, (tmp_path / "out").is_dir()) == (str(tmp_path / "out"), True)
-    assert elsewhere.output == OutputDirectory(elsewhere.made, elsewhere.drafts, True)
+    assert elsewhere.output == OutputDirectory(elsewhere.made, elsewhere.drafts)
 
 
 @pytest.mark.parametrize("other", ["notes.txt", ".claim-0"])
@@ -96,7 +89,7 @@ def test_where_what_lives_no_longer_than_a_job_lies(
     monkeypatch: pytest.MonkeyPatch, output: str, one_machine: bool, begin: str
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(staging.outputs, "make_directory", lambda path, private: made.append(path) if private else None)
+    monkeypatch.setattr(staging.outputs, "make_private_directory", made.append)
     monkeypatch.setattr(files, "remove_tree", made.append)
     monkeypatch.setattr(staging.outputs, "missing_parents", lambda path: [])
     with staging.staging_for(output, one_machine=one_machine) as found:
@@ -106,30 +99,3 @@ def test_where_what_lives_no_longer_than_a_job_lies(
     assert found.startswith(begin)
     assert found.endswith(".staging")
     assert len(found) == len(begin) + 12 + len(".staging")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
-def test_root_rebuilds_and_loads_nothing_into_the_directory_of_another_user(tmp_path: Path) -> None:
-    """The owner of the directory could replace an output with a link while tasks write, or before it is removed."""
-    root, theirs = tmp_path / "store", tmp_path / "theirs"
-    log = LogBuilder()
-    log.message(topic="T")
-    log.write(root)
-    theirs.mkdir()
-    os.chown(theirs, 4711, 4711)
-    wanted: list[tuple[Callable[..., object], JobOptions]] = [
-        (rebuild.run, RebuildOptions(store=str(root), output=str(theirs / "out"))),
-        (rebuild.run, RebuildOptions(
-            store=str(root), output=str(tmp_path / "out"), repair_log=str(theirs / "log"), on_damage="salvage"
-        )),
-        (load.run, LoadOptions(store=str(root), table=str(theirs / "table"), cluster="c", broker="b")),
-        (demo.run, DemoOptions(output=str(theirs / "demo"))),
-    ]  # fmt: skip
-    for run, options in wanted:
-        with pytest.raises(Refused, match="another user can lead root elsewhere here") as caught:
-            run(options, Reporter(quiet=True))
-        assert (caught.value.path, caught.value.exit_code) == (str(theirs), 2)
-    with pytest.raises(Refused, match="lead root elsewhere"), staging.staging_beside(str(theirs / "new" / "work")):
-        pass
-    assert not list(theirs.iterdir())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "theirs"]

@@ -22,7 +22,7 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, TotalsDisagree
-from storeformat.storage import extents, files, local_copies, local_files
+from storeformat.storage import extents, files, local_files
 from storeformat.storage.extents import Content, content_of
 
 SIZE = 6_000_000
@@ -66,12 +66,8 @@ def sparse_file(path: Path) -> Path:
 
 
 def found(path: Path) -> Content:
-    (content,) = local_copies.contents_on_disk([(str(path), len(DATA))], lambda count: None)
+    (content,) = extents.contents_on_disk([(str(path), len(DATA))], lambda count: None)
     assert extents.read_back(str(path), len(DATA)) == (memoryview(DATA), content)
-    copied = path.with_name("copied")
-    assert extents.copy(str(path), str(copied), str(path.parent), len(DATA)) == content
-    assert copied.read_bytes() == path.read_bytes()
-    copied.unlink()
     return content
 
 
@@ -152,16 +148,6 @@ def test_what_was_written_is_read_back_or_the_job_fails(place: Path) -> None:
     assert str(content_of(b"")) == f"0 bytes, data to 0, SHA-256 {hashlib.sha256(b'').hexdigest()}"
 
 
-def test_a_copy_of_a_file_that_is_all_data(place: Path) -> None:
-    data = DATA + bytes(2 * extents.CHUNK) + b"end"
-    (place / "file").write_bytes(data)
-    source, target = str(place / "file"), str(place / "new" / "copy")
-    assert extents.copy(source, target, str(place)) == content_of(data)
-    assert (place / "new" / "copy").read_bytes() == data
-    (place / "file").write_bytes(DATA)
-    assert extents.copy(source, target, str(place), SIZE) == content_of(DATA)
-
-
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = {"what": "cannot be read: No such file or directory", "path": none}
@@ -180,10 +166,10 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
     with path.open("r+b") as file:
         file.seek(17)
         file.write(bytes([DATA[17] ^ 1]))
-    assert local_copies.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
+    assert extents.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
     for size in (0, 17, len(DATA), SIZE - 1, SIZE + 1):
         os.truncate(sparse_file(place / str(size)), size)
-        (content,) = local_copies.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
+        (content,) = extents.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
         assert content.size == size
         assert content != EXPECTED
 
@@ -192,7 +178,7 @@ def test_empty_files_and_files_of_zeros(place: Path) -> None:
     (place / "empty").touch()
     (place / "zeros").write_bytes(bytes(10_000))
     told: list[int] = []
-    assert local_copies.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
+    assert extents.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
         content_of(b""),
         Content(10_000, 0, hashlib.sha256(b"").digest()),
     ]
@@ -209,18 +195,12 @@ def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, req
     assert extents.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
 
 
-def test_trees_are_copied_with_their_holes(place: Path) -> None:
-    path = place / "tree" / "below" / "file"
-    path.parent.mkdir(parents=True)
-    sparse_file(path)
-    with path.open("r+b") as file:
-        file.seek(SIZE - 10)
-        file.write(b"end")
-    local_copies.copy_trees([(str(place / "tree"), str(place / "copy"))], lambda count: None)
-    copied = place / "copy" / "below" / "file"
-    assert copied.read_bytes() == path.read_bytes()
-    assert copied.stat().st_blocks * 512 < SIZE // 10
-    assert copied.stat().st_mtime_ns == path.stat().st_mtime_ns
+def test_bytes_are_counted_over_all_files(place: Path) -> None:
+    for name in "abc":
+        (place / name).write_bytes(b"12345")
+    told: list[int] = []
+    extents.contents_on_disk([(str(place / name), 5) for name in "abc"], told.append)
+    assert told == [5, 10, 15]
 
 
 pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)

@@ -29,19 +29,12 @@ def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
     assert not outputs.lies_inside(str(tmp_path), store)
 
 
-def test_a_directory_of_our_own_is_for_all_or_for_its_owner(tmp_path: Path) -> None:
-    before = os.umask(0o022)
-    try:
-        outputs.make_directory(str(tmp_path / "a" / "b"))
-        outputs.make_directory(str(tmp_path / "a" / "b"))
-        outputs.make_directory(str(tmp_path / "c" / "d"), private=True)
-        outputs.make_directory("s3://bucket/a")
-    finally:
-        os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b", "c", "c/d")]
-    assert modes == [0o755, 0o755, 0o755, 0o700]
+def test_a_private_directory_is_new(tmp_path: Path) -> None:
+    outputs.make_private_directory(str(tmp_path / "c" / "d"))
+    outputs.make_private_directory("s3://bucket/a")
+    assert stat.S_IMODE((tmp_path / "c" / "d").stat().st_mode) == 0o700
     with pytest.raises(WriteFailed, match="exists"):
-        outputs.make_directory(str(tmp_path / "c" / "d"), private=True)
+        outputs.make_private_directory(str(tmp_path / "c" / "d"))
 
 
 def test_a_directory_is_no_place_for_a_file(tmp_path: Path) -> None:
@@ -163,8 +156,8 @@ def test_a_pipe_or_a_device_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "device").is_symlink()
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0, 0o644), (0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
-def test_permissions_are_those_of_the_umask_and_nobody_else_may_write(tmp_path: Path, umask: int, mode: int) -> None:
+@pytest.mark.parametrize(("umask", "mode"), [(0, 0o666), (0o022, 0o644), (0o077, 0o600)])
+def test_permissions_are_those_of_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
     before = os.umask(umask)
     try:
         outputs.replace_bytes(str(tmp_path / "file"), b"report")
