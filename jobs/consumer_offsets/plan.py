@@ -7,14 +7,12 @@ source                          the number
 the store's own file, sound     what is in it; what the log shows does not count beside it, unless it is empty
 the file before its tear,       that of the first copy that has the queue: a group committed it once, so it had read
 ``.bak``, replicas              all before
-POP checkpoints                 the end of what was handed out from the queue's first message on without a hole, and not
-                                beyond the newest checkpoint: what of it is not acknowledged comes again by itself
-none                            the queue's first message: a message that was retried, or a checkpoint after a hole,
-                                shows that the group reads the topic, and not how far it came
+none                            the queue's first message: a message that was retried shows that the group reads the
+                                topic, and not how far it came
 ==============================  ======================================================================================
 
-No number goes beyond the end of its queue: what is stored next would be skipped. The last two count only where no copy
-has the queue: without an offset consumers begin at its end, unless they say otherwise. A group that was set back, or
+No number goes beyond the end of its queue: what is stored next would be skipped. The last counts only where no copy has
+the queue: without an offset consumers begin at its end, unless they say otherwise. A group that was set back, or
 forward, after a copy was written begins where that copy says. Groups of the broker itself that no copy has are left
 out, for they begin where their queue begins.
 """
@@ -43,9 +41,9 @@ from storeformat.store.config.consumer_offsets import (
     highest_committed,
     known_groups,
 )
-from udfs.log.consumption import Consumption, HandedOut, joined
+from udfs.log.subscriptions import Subscription
 
-BEGIN, POP, TIME = "begin of the queue", "POP checkpoints", "time"
+BEGIN, TIME = "begin of the queue", "time"
 
 
 @dataclass(frozen=True)
@@ -89,18 +87,16 @@ class ChosenOffset:
 def choose(
     copies: Sequence[OffsetsCopy],
     ranges: QueueRanges,
-    consumption: Consumption,
+    subscriptions: frozenset[Subscription],
     at: Mapping[TopicQueue, int] | None = None,
 ) -> list[ChosenOffset]:
     """Returns the offsets, by topic, group and queue. ``copies`` are in the order in which they are believed, ``at`` is
     where each queue begins for groups that are set to a time: all but retries and the broker's own.
     """
     sound = bool(copies) and copies[0].is_whole
-    if sound:
-        consumption = Consumption()
     chosen = list(_from_copies(copies, ranges))
     if not sound or at is not None:
-        chosen += _from_log(copies, ranges, consumption)
+        chosen += _from_log(copies, ranges, frozenset() if sound else subscriptions)
     if at is not None:
         chosen = [_at_time(one, at) for one in chosen]
     return sorted(chosen, key=lambda one: (one.topic, one.group, one.queue_id))
@@ -120,28 +116,19 @@ def _from_copies(copies: Sequence[OffsetsCopy], ranges: QueueRanges) -> Iterator
                     yield ChosenOffset(topic, group, queue_id, offset, copy.source, found, known)
 
 
-def _from_log(copies: Sequence[OffsetsCopy], ranges: QueueRanges, consumption: Consumption) -> Iterator[ChosenOffset]:
+def _from_log(
+    copies: Sequence[OffsetsCopy], ranges: QueueRanges, subscriptions: frozenset[Subscription]
+) -> Iterator[ChosenOffset]:
     """Yields the offsets in queues that no copy has, of topics that a group is known to read."""
     copied = {(*key, queue) for copy in copies for key, queues in copy.offsets.items() for queue in queues}
-    read = {(topic, group) for topic, group, _ in (*copied, *consumption.handed_out)} | consumption.subscriptions
+    read = {(topic, group) for topic, group, _ in copied} | subscriptions
     for topic, group in sorted(read):
         if group.startswith(SYSTEM_GROUPS):
             continue
         for queue_id in ranges.queues(topic):
             if (topic, group, queue_id) not in copied:
                 begin, end = ranges.known[topic, queue_id]
-                handed = consumption.handed_out.get((topic, group, queue_id))
-                offset = min(max(_end_of(handed, begin), begin), end)
-                source = POP if offset > begin else BEGIN
-                yield ChosenOffset(topic, group, queue_id, offset, source, None, (begin, end))
-
-
-def _end_of(handed: HandedOut | None, begin: int) -> int:
-    """Returns the end of what was handed out without a hole from ``begin`` on."""
-    if handed is None:
-        return begin
-    piece = next((end for first, end in handed.pieces if first <= begin < end), begin)
-    return min(piece, handed.last_end)
+                yield ChosenOffset(topic, group, queue_id, begin, BEGIN, None, (begin, end))
 
 
 def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
@@ -246,9 +233,9 @@ def plan_offsets(
     """Returns the offsets of all groups; raises MissingInput where nothing shows any."""
     copies = read_copies(store, replicas)
     ranges = queue_ranges(store, reading, files_stay=files_stay)
-    consumption = joined(scan.properties.consumption for scan in reading.scans)
+    subscriptions = frozenset[Subscription]().union(*(scan.properties.subscriptions for scan in reading.scans))
     when = None if time is None else offsets_at(reading, ranges, time)
-    chosen = choose(copies, ranges, consumption, when)
+    chosen = choose(copies, ranges, subscriptions, when)
     groups = {one.group for one in chosen}
     with_groups = (read_config(store.root, name).value or {} for name in ("topics.json", "subscriptionGroup.json"))
     unknown = [name for name in known_groups(*with_groups) if name not in groups]

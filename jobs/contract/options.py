@@ -297,7 +297,6 @@ class LoadOptions(LogOptions):
     with_bodies: Annotated[bool, "keep message bodies in the table"] = False
     allow_gap: Annotated[bool, "continue where retention deleted records that were never loaded"] = False
     repair_from: Annotated[int | None, NUMBER, "replace all rows of this broker from commit-log offset N on"] = None
-    repair_damaged: Annotated[bool, "replace just the rows that differ from a log that is sound again"] = False
     dry_run: DryRun = False
 
 

@@ -49,8 +49,8 @@ from udfs.files.build import (
     staged_timestamp,
 )
 from udfs.files.output_files import FileRow, FileRows, Totals, batch_of, stored_size
-from udfs.log.consumption import CONSUMPTION_PROPERTIES
 from udfs.log.scan import ScanTask
+from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
 
 _NO_FILE = "no file"
@@ -136,7 +136,7 @@ def rebuild(
 def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
     """Returns the properties that no dispatch needs."""
     of_topics = REAL_PROPERTIES if options.topics_json else ()
-    of_groups = CONSUMPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
+    of_groups = SUBSCRIPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
     of_timers = TIMER_PROPERTIES if TIMERS in options.only else ()
     return tuple(
         name for name in dict.fromkeys((*of_topics, *of_groups, *of_timers)) if name not in DISPATCH_PROPERTIES

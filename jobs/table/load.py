@@ -14,10 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
-
-import numpy as np
 
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
@@ -37,9 +34,10 @@ from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.load_window import Row, Window, end_of, nothing_follows, plan_window, split_size_for
 from jobs.table.messages_table import MessagesTable
-from jobs.table.salvaged_rows import Difference, compare_with_log, doubt_of, first_doubt, replace_rows
+from jobs.table.salvaged_rows import doubt_of, first_doubt, replace_rows
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError, UsageError
+from storeformat.log.segments import segment_at
 from storeformat.storage import locations, outputs
 from storeformat.store.delay_levels import shown_delays
 from udfs.table import schemas
@@ -103,14 +101,12 @@ class Load:
         self._drafts: Drafts | None = None
         self._commits_after: int | None = None
         self._levels_shown = levels_shown
-        self._was_salvaged = False
+        self._salvaged_from: int | None = None
 
     def run(self) -> dict[str, Any]:
         try:
-            if self._options.repair_damaged:
-                return self._with_attempts(self._repair)
             facts = self._with_attempts(self._attempt)
-            return facts | self._differences(facts)
+            return facts | self._sound_again(facts)
         except BaseException:
             if not self._may_be_committed():
                 remove_files_of(self._run_id, self._path)
@@ -148,7 +144,7 @@ class Load:
         table = messages_table.open_table(self._path, writes=True)
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
-        self._was_salvaged = state is not None and state.salvaged_from is not None
+        self._salvaged_from = state.salvaged_from if state else None
         self._check_topics(state)
         self._check_not_restored(table, state)
         known_end = self._reading.end if self._reading else options.until_offset
@@ -172,67 +168,26 @@ class Load:
             self._reporter.note(f"the table got the column {name}, which older rows do not have")
         return whole
 
-    def _repair(self) -> dict[str, Any]:
-        """Returns the facts of a repair: rows that are not as the log has them are replaced, if it is sound again."""
-        options = self._options
-        if options.repair_from is not None or options.topics:
-            raise UsageError("--repair-damaged goes neither with --repair-from nor with --topic")
-        table = messages_table.open_table(self._path, writes=True)
-        state = table.state(options.cluster, options.broker) if table else None
-        if table is None or state is None:
-            raise UsageError("--repair-damaged: nothing of this broker was loaded yet")
-        zone = messages_table.refuse_time_zone(table, options.time_zone)
-        self._check_not_restored(table, state)
-        if not options.dry_run:
-            table = self._with_columns(table)
-        log_begin = self._store.segments[0].base
-        begin = log_begin if state.salvaged_from is None else max(state.salvaged_from, log_begin)
-        found, write = self._compare(table, state, begin, zone)
-        if found is None or found.damaged:
-            why = "still damaged" if found else "shorter than what was loaded, or no longer holds any of it"
-            raise Refused(
-                f"the log is {why}: nothing shows what the rows should be", path=self._store.root, offset=begin,
-                advice="--store takes a restored store, or a replica's",
-            )  # fmt: skip
-        window, commit = Window(begin, begin, state.epoch + 1, repair=True), None
-        if (found.count or state.salvaged_from is not None) and not options.dry_run:
-            what = BrokerRows(
-                options.cluster, options.broker, begin, state.end, window.epoch,
-                self._metadata(window, state.end, ()) | {"differing_rows": found.count},
-                tail=tail_of(self._store.segments, state.end),
-            )  # fmt: skip
-            self._commits_after = table.version
-            parts = table.files_with(what.cluster, what.broker, offsets=np.sort(found.gone))
-            commit = replace_rows(table, [], chain([(None, [found.rows])], parts), what, state, state.topics, write)
-        facts = self._facts(commit, table, window, state.end)
-        return facts | {"rows": len(found.rows) if commit else 0, "differing_rows": found.count}
-
-    def _compare(
-        self, table: MessagesTable, state: BrokerState, begin: int, zone: str
-    ) -> tuple[Difference | None, WriteFiles]:
-        """Returns how rows differ from the log, and what writes others."""
-        size = state.end - begin
-        with session.runner_for(self._execution, self._reporter, "compare", size) as runner:
-            found = compare_with_log(self._store, self._options, table, state, begin, zone, runner)
-            read = row_reader(self._store, self._options, None, begin, zone)
-            return found, WriteFiles.of(runner.setting, table.path, read, self._run_id)
-
-    def _differences(self, facts: dict[str, Any]) -> dict[str, Any]:
+    def _sound_again(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Returns what the report says of rows that were read past damage, once the log is sound again."""
-        options = self._options
-        if not self._was_salvaged or options.dry_run or options.repair_from is not None or facts["damaged"]:
+        options, begin = self._options, self._salvaged_from
+        if begin is None or options.dry_run or options.repair_from is not None or facts["damaged"]:
             return {}
-        table = messages_table.open_table(self._path)
-        state = table.state(options.cluster, options.broker) if table else None
-        if table is None or state is None or state.salvaged_from is None:
+        begin = max(begin, self._store.segments[0].base)
+        scan_from = segment_at(self._store.segments, begin)
+        if scan_from is None:
             return {}
-        found, _ = self._compare(table, state, state.salvaged_from, table.time_zone)
-        if found is None or not found.count:
+        with session.runner_for(
+            self._execution, self._reporter, "check", self._store.segments[-1].end - begin
+        ) as runner:
+            reading = read_log(self._store, options, runner, begin=scan_from.base, on_damage="salvage")
+        if reading.damaged_places or (reading.salvaged and reading.losses.strays) or reading.end < facts["to_offset"]:
             return {}
         self._reporter.warn(
-            f"{found.count:,} committed rows differ from the log, which is sound again: --repair-damaged replaces them"
+            f"rows from offset {begin} on were read past damage of the log, which is sound again: "
+            f"--repair-from {begin} loads them again"
         )
-        return {"differs": True, "differing_rows": found.count}
+        return {"differs": True, "repair_from": begin}
 
     def _newest_row(self, table: MessagesTable | None, state: BrokerState | None) -> Row | None:
         """Returns the newest row before the place where rows are to begin."""

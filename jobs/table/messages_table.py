@@ -24,7 +24,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import deltalake
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -35,7 +34,6 @@ from jobs.contract import option_values
 from jobs.table import commits
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from jobs.table.table_places import place_of
-from storeformat.arrays import Int64s
 from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas
@@ -219,12 +217,9 @@ class MessagesTable:
             return path.removeprefix("file:").removeprefix("//")
         return path + locations.split_settings(self.path)[1]  # what opens the table's place opens that, too
 
-    def files_with(
-        self, cluster: str, broker: str, begin: int = 0, offsets: Int64s | None = None
-    ) -> Iterator[tuple[RemoveAction, Iterator[pa.Table]]]:
-        """Yields each file that has rows of a broker from ``begin`` on, or at some ascending ``offsets``: what removes
-        it, and its other rows, in their order and some at a time. Raises Refused for a table whose rows stay, or are
-        marked as gone in its files.
+    def files_with(self, cluster: str, broker: str, begin: int) -> Iterator[tuple[RemoveAction, Iterator[pa.Table]]]:
+        """Yields each file that has rows of a broker from ``begin`` on: what removes it, and its other rows, in their
+        order and some at a time. Raises Refused for a table whose rows stay, or are marked as gone in its files.
         """
         if self.properties.get("delta.appendOnly", "false").lower() == "true":
             raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
@@ -233,14 +228,11 @@ class MessagesTable:
         if marked:
             advice = "REORG TABLE ... APPLY (PURGE) writes them without"
             raise Refused("files of the table have deletion vectors", path=self.path, advice=advice)
-        place = pc.field("commit_log_offset")
-        wanted = place >= begin if offsets is None else place.isin(pa.array(offsets))
-        condition = (pc.field("cluster") == cluster) & (pc.field("broker") == broker) & wanted
+        mine = (pc.field("cluster") == cluster) & (pc.field("broker") == broker)
+        condition = mine & (pc.field("commit_log_offset") >= begin)
         with reading(self.path):
             for file in self.files:
-                low = max(file.least or 0, begin)
-                first = low if offsets is None else next(iter(offsets[np.searchsorted(offsets, low) :]), None)
-                if first is None or (file.largest is not None and first > file.largest):
+                if file.largest is not None and file.largest < begin:
                     continue
                 rows = dataset_of([file], self.schema)
                 if rows.count_rows(filter=condition):

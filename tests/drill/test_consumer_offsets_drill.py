@@ -1,14 +1,10 @@
 """A broker is killed, and its committed offsets are torn or lost: rebuild and publish make them anew, and every group
 gets each message that it has not read. What it reads again is no more than the report says.
 
-Two groups read a topic: ``readers`` pulls, ``poppers`` pops. Copies of the store as it was after ``kill -9``:
+A group reads a topic. Copies of the store as it was after ``kill -9``:
 
     backup   consumerOffset.json torn, its ``.bak`` as the broker had written it before the last messages were read
     time     both sound, and all groups set to the time of a message
-    log      both full of zeros: only the log says what was handed out
-
-The broker writes each checkpoint of POP to its log at once (``enablePopBufferMerge=false``): those kept in memory leave
-nothing to read when a fast client acknowledges them.
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ pytestmark = pytest.mark.broker
 
 SENT, FIRST, SECOND, MORE = 60, 24, 12, 8
 PULL: Mapping[str, Any] = {"command": "consume", "group": "readers", "topic": "Normal"}
-POP: Mapping[str, Any] = {"command": "pop", "group": "poppers", "topic": "Normal"}
 ASK: Mapping[str, Any] = {"command": "ask", "topics": ["Normal"]}
 SEND_MORE: Mapping[str, Any] = {"command": "send", "round": "two", "create": [], "counts": {"normal": MORE}}
 NAME = "consumerOffset.json"
@@ -46,12 +41,8 @@ class Night:
     """
 
     site: BrokerSite
-    sent: set[str]
     stored: Mapping[Place, int]
     read: set[Place]
-    popped: set[str]
-    poppers: str
-    by_pop: bool
     copies: Mapping[str, Path]
 
 
@@ -62,18 +53,17 @@ def places(took: list[list[int]]) -> list[Place]:
 @pytest.fixture(scope="module", params=SINCE_5)
 def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     scratch = tmp_path_factory.mktemp(f"offsets-{request.param}")
-    with BrokerSite(request.param, scratch, settings={"enablePopBufferMerge": False}) as site:
+    with BrokerSite(request.param, scratch) as site:
         store = site.scratch / "store"
         site.start(store)
-        sent, first = site.clients(
+        _, first = site.clients(
             {"command": "send", "round": "one", "create": ["Normal"], "counts": {"normal": SENT}},
             {**PULL, "messages": FIRST},
         )
         await_numbers(store, NAME, "Normal@readers", first["committed"])
         backup = (store / "config" / NAME).read_bytes()
-        second, popped, _, answers = site.clients(
+        second, _, answers = site.clients(
             {**PULL, "messages": SECOND},
-            {**POP, "messages": SENT, "new_group": True},
             {"command": "pause", "ms": 3_000},
             ASK,
         )
@@ -83,18 +73,15 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             for name, queue in answers["queues"].items()
             for row in queue["messages"]
         }
-        copies = {name: copy_store(store, site.scratch / name) for name in ("backup", "time", "log")}
+        copies = {name: copy_store(store, site.scratch / name) for name in ("backup", "time")}
         torn = copies["backup"] / "config" / NAME
         torn.write_bytes(torn.read_bytes()[:40])
         torn.with_name(NAME + ".bak").write_bytes(backup)
         whole = copies["time"] / "config" / NAME
         if not whole.exists():  # the broker was killed while it replaced the file
             shutil.copy(whole.with_name(NAME + ".bak"), whole)
-        for suffix in ("", ".bak"):
-            (copies["log"] / "config" / (NAME + suffix)).write_bytes(bytes(900))
         read = set(places(first["took"]) + places(second["took"]))
-        keys = {row["keys"] for row in sent}
-        yield Night(site, keys, stored, read, set(popped["took"]), popped["group"], popped["popped"], copies)
+        yield Night(site, stored, read, copies)
 
 
 def published(night: Night, name: str, *more: object) -> Done:
@@ -102,7 +89,7 @@ def published(night: Night, name: str, *more: object) -> Done:
     store, output = night.copies[name], night.site.scratch / f"rebuilt-{name}"
     conf = ("--broker-conf", night.site.broker_conf(store))
     torn = run_job("verify", "--store", store, *conf)
-    assert torn.code == (1 if name == "log" else 0), torn.said
+    assert torn.code == 0, torn.said
     hazards = {row["hazard"] for row in torn.report["hazards"]}
     assert ("offsets_from_backup" in hazards) == (name == "backup"), torn.said  # a broker takes it without us
     done = run_job("rebuild", "--store", store, *conf, "--only", "consumer-offsets", "--output", output, *more)
@@ -150,22 +137,6 @@ def test_set_to_a_time_groups_begin_with_its_first_message(night: Night) -> None
     night.site.kill()
     assert set(places(group["took"])) == {place for place, stored in night.stored.items() if stored >= time}
     assert {row["source"] for row in rows(done, "readers").values()} == {"time"}
-
-
-def test_from_the_log_alone_what_was_popped_is_known(night: Night) -> None:
-    """The group that pulled left nothing in the log: it is named where the broker knows it, and not invented."""
-    if not night.by_pop:
-        pytest.skip("the clients of this machine hear of their assignment too late, and pull")
-    done = published(night, "log")
-    found = rows(done, night.poppers)
-    assert "POP checkpoints" in {row["source"] for row in found.values()}, found
-    assert "readers" in done.report["groups_without_offsets"]
-    night.site.start(night.copies["log"])
-    more, group = night.site.clients(SEND_MORE, {**POP, "group": night.poppers, "messages": MORE})
-    night.site.kill()
-    took = set(group["took"])
-    assert took >= (night.sent - night.popped) | {row["keys"] for row in more}
-    assert len(took & night.popped) <= bound(done, night.poppers)
 
 
 def test_with_light_groups_the_broker_reads_the_other_file(night: Night, tmp_path: Path) -> None:

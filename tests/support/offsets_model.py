@@ -6,32 +6,26 @@ Nothing here comes from ``storeformat`` or ``jobs``: a history is played, messag
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass
 class History:
     """One queue and one group over time: ``end`` messages were stored, those below ``begin`` deleted since; the group
     committed ``commits``, one after the other, without ever going back.
-
-    ``checkpoints`` are what POP handed out, [begin, end) each, in the order of the log; without them the group pulled.
     """
 
     begin: int
     end: int
     commits: list[int]
-    checkpoints: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def committed(self) -> int:
         return self.commits[-1]
 
     def unread(self) -> set[int]:
-        """The messages that the group has not read: it must get each of them, whatever is made of its offsets. What a
-        checkpoint in the log has comes again by itself.
-        """
-        handed = {number for first, last in self.checkpoints for number in range(first, last)}
-        return set(range(max(self.committed, self.begin), self.end)) - handed
+        """The messages that the group has not read: it must get each of them, whatever is made of its offsets."""
+        return set(range(max(self.committed, self.begin), self.end))
 
     def read_again(self, offset: int) -> set[int]:
         """The messages that the group gets a second time when it begins at an offset."""
@@ -47,21 +41,3 @@ def pulled(chance: random.Random) -> History:
         at = chance.randrange(at, end + 1)
         commits.append(at)
     return History(begin, end, commits)
-
-
-def popped(chance: random.Random) -> History:
-    """A group that pops, from the queue's first message on. Some checkpoints were acknowledged in memory and never
-    written, others still are in memory: the committed offset stands before the first of these.
-    """
-    end = chance.randrange(1, 40)
-    written: list[tuple[int, int]] = []
-    at, committed = 0, None
-    while at < end and chance.random() < 0.85:
-        stop = min(end, at + chance.randrange(1, 6))
-        fate = chance.choice(["written", "written", "written", "acknowledged", "in memory"])
-        if fate == "written":
-            written.append((at, stop))
-        elif fate == "in memory" and committed is None:
-            committed = at
-        at = stop
-    return History(0, end, [at if committed is None else committed], written)

@@ -4,7 +4,7 @@
 ``scan``           one split: its chain, its units and entries, and what the driver needs to know of them
 ``staged_runs``    units and entries packed, as a scan leaves them; ``batch_queues`` those of batch queues
 ``staged_files``   the files that hold them, and slices of these
-``consumption``    who read what
+``subscriptions``  which groups read which topics
 ``timers``         which messages wait under a topic of the broker's own, and for what
 ``find_records``   which offsets are those of records, and what survived after damage
 ``log_copies``     the same log in several places: where they differ

@@ -40,16 +40,16 @@ from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches
-from udfs.log.consumption import CONSUMPTION_PROPERTIES, NONE, Consumption, consumption_in, joined
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedUnits
+from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES, Subscription, subscriptions_in
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES, TimerEvent, real_queues, timer_events
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MOST_REFS = 1_000
-_FOUND = (REAL_PROPERTIES, CONSUMPTION_PROPERTIES, TIMER_PROPERTIES)
+_FOUND = (REAL_PROPERTIES, SUBSCRIPTION_PROPERTIES, TIMER_PROPERTIES)
 _RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 
 
@@ -109,8 +109,8 @@ class FromProperties:
 
     real_queues: tuple[tuple[str, int], ...] = ()
     """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
-    consumption: Consumption = NONE
-    """Who read what; where they have ``CONSUMPTION_PROPERTIES``."""
+    subscriptions: frozenset[Subscription] = frozenset()
+    """Which groups read which topics; where they have ``SUBSCRIPTION_PROPERTIES``."""
     timers: tuple[TimerEvent, ...] = ()
     """What waits, and what waits no longer; where they have ``TIMER_PROPERTIES``."""
 
@@ -220,9 +220,9 @@ class _Dispatch:
         self._foreign_refs: list[RecordRef] = []
         self._fillers: list[tuple[int, int]] = []
         finds = [set(names) <= set(task.decode_rules.properties) for names in _FOUND]
-        self._finds_real_queues, self._finds_consumption, self._finds_timers = finds
+        self._finds_real_queues, self._finds_subscriptions, self._finds_timers = finds
         self._real_queues: set[tuple[str, int]] = set()
-        self._consumption = NONE
+        self._subscriptions: set[Subscription] = set()
         self._timers: list[TimerEvent] = []
         self._plain: PlainDispatch | None = None
         special = task.topics or task.mark_tag_entries or any(finds)
@@ -287,8 +287,8 @@ class _Dispatch:
         self._fillers += _fillers(block)
         if self._finds_real_queues:
             self._real_queues |= real_queues(block)
-        if self._finds_consumption:
-            self._consumption = joined([self._consumption, consumption_in(block)])
+        if self._finds_subscriptions:
+            self._subscriptions.update(subscriptions_in(block))
         if self._finds_timers:
             self._timers += timer_events(block)
         if self._task.with_units:
@@ -338,7 +338,9 @@ class _Dispatch:
             foreign_records=tuple(self._foreign),
             foreign_refs=tuple(self._foreign_refs),
             fillers=tuple(self._fillers),
-            properties=FromProperties(tuple(sorted(self._real_queues)), self._consumption, tuple(self._timers)),
+            properties=FromProperties(
+                tuple(sorted(self._real_queues)), frozenset(self._subscriptions), tuple(self._timers)
+            ),
             topics=tuple(self._topics),
             units=self._units.staged(),
             batches=self._batches.staged(),

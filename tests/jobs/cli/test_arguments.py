@@ -37,7 +37,7 @@ TAKES = {
     "query lag": f"{LOG} {OUTPUT} --group",
     "inspect": f"{LOG} {OUTPUT} --replica --topic --from --limit --bodies",
     "load": f"{LOG} {OUTPUT} --topic --table --cluster --broker --time-zone --with-bodies --allow-gap"
-    " --repair-from --repair-damaged --dry-run",
+    " --repair-from --dry-run",
     "report": f"{OUTPUT} --table --by --broker --topic --begin --end --checks --html --csv",
 }
 """The options of each job, and of each question."""
@@ -64,7 +64,6 @@ NEEDS = {
 SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--after-crash": (None, "", "after_crash", True),
     "--allow-gap": (None, "", "allow_gap", True),
-    "--repair-damaged": (None, "", "repair_damaged", True),
     "--backup": ("NAME", "20240101T000000Z", "backup", "20240101T000000Z"),
     "--batch-topic": ("TOPIC", "A", "batch_topics", ("A",)),
     "--begin": ("MS", "1970-01-01T00:00:01Z", "begin", 1000),

@@ -195,15 +195,12 @@ def test_the_log_is_evidence(tmp_path: Path) -> None:
     for _ in range(6):
         log.message(topic="Orders")
     log.message(topic="%RETRY%readers", properties={"RETRY_TOPIC": "Orders"})
-    checkpoint = {"so": 0, "n": 4, "q": 0, "t": "Orders", "c": "poppers", "pt": 9}
-    log.message(topic="rmq_sys_REVIVE_LOG_c", body=json.dumps(checkpoint).encode())
     store = finished(tmp_path / "store", log)
     store.config("consumerOffset.json").write_bytes(bytes(300))
     rows = rebuild(store).report["consumer_offsets"]
     assert {(row["group"], row["topic"], row["offset"], row["source"]) for row in rows} == {
         ("readers", "Orders", 0, "begin of the queue"),
         ("readers", "%RETRY%readers", 0, "begin of the queue"),
-        ("poppers", "Orders", 4, "POP checkpoints"),
     }
 
 

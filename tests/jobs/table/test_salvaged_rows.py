@@ -1,4 +1,4 @@
-"""Rows of a damaged log say so, and a log that is sound again puts them right: those that differ, and no other."""
+"""Rows of a damaged log say so, and a log that is sound again names the repair."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from support.loading import load_here
 from support.store_builder import LogBuilder
 
 from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state
-from jobs.table.salvaged_rows import _differing, first_doubt
-from storeformat.errors import MissingInput, Refused, UsageError
+from jobs.table.salvaged_rows import first_doubt
 from udfs.table import schemas
 from udfs.table.rows import Doubt
 
@@ -68,72 +67,23 @@ def test_a_salvage_is_marked_and_put_right(log: LogBuilder, tmp_path: Path) -> N
     assert {row["salvaged"] for row in found} == {True, False}
 
     again = load_here(root, table, on_damage="salvage")
-    assert (again["rows"], again["skipped"]) == (0, True)
-    assert "differing_rows" not in again
-    with pytest.raises(Refused, match="the log is still damaged: nothing shows what the rows should be"):
-        load_here(root, table, repair_damaged=True)
+    assert (again["rows"], again["skipped"], again.exit_code, "repair_from" in again) == (0, True, 0, False)
 
     log.message(topic="T0", queue_id=0, body=b"new")
     log.write(root)
     load_here(root, sound)
     said = load_here(root, table)
-    assert (said["status"], said.exit_code, said["rows"], said["differing_rows"]) == ("differences", 1, 1, 2)
-    assert "2 committed rows differ from the log, which is sound again: --repair-damaged replaces them" in said["notes"]
+    assert (said["status"], said.exit_code, said["rows"], said["repair_from"]) == ("differences", 1, 1, head)
+    assert (
+        f"rows from offset {head} on were read past damage of the log, which is sound again: --repair-from {head}"
+        in (" ".join(said["notes"]))
+    )
     assert values(rows(table)) != values(rows(sound))
-
-    version = deltalake.DeltaTable(str(table)).version()
-    dry = load_here(root, table, repair_damaged=True, dry_run=True)
-    assert (dry["differing_rows"], deltalake.DeltaTable(str(table)).version()) == (2, version)
-    repaired = load_here(root, table, repair_damaged=True)
-    assert [repaired[name] for name in ("status", "rows", "differing_rows", "version", "skipped")] == [
-        "ok", 2, 2, version + 1, False,
-    ]  # fmt: skip
+    repaired = load_here(root, table, repair_from=head)
+    assert (repaired["status"], repaired["skipped"], "repair_from" in repaired) == ("ok", False, False)
     assert values(rows(table)) == values(rows(sound))
-    assert {row["commit_log_offset"] for row in rows(table) if row["salvaged"]} == past
-
-    idle = load_here(root, table, repair_damaged=True)
-    assert [idle[name] for name in ("status", "rows", "differing_rows", "version", "skipped")] == [
-        "ok", 0, 0, version + 1, True,
-    ]  # fmt: skip
-    log.message(topic="T1", queue_id=1, body=b"newer")
-    log.write(root)
-    last = load_here(root, table)
-    assert (last["status"], last["rows"]) == ("ok", 1)
-    load_here(root, sound)
-    assert values(rows(table)) == values(rows(sound))
-
-
-def test_only_files_with_wrong_rows_are_written_again(log: LogBuilder, tmp_path: Path) -> None:
-    root, table = log.write(tmp_path / "s"), tmp_path / "t"
-    load_here(root, table, broker="other")
-    head, _ = broken(log, root)
-    load_here(root, table, on_damage="salvage", until_offset=log.records[20].offset)
-    before = set(deltalake.DeltaTable(str(table)).file_uris())
-    others = [row for row in rows(table) if row["broker"] == "other"]
-    log.write(root)
-    report = load_here(root, table, repair_damaged=True)
-    assert report["differing_rows"] == 1
-    after = set(deltalake.DeltaTable(str(table)).file_uris())
-    assert before < after, "the lost record is added, and no row is replaced"
-    assert [row for row in rows(table) if row["broker"] == "other"] == others
-    found = [row["commit_log_offset"] for row in rows(table) if row["broker"] == "b"]
-    assert found == [record.offset for record in log.records[:20]]
-    assert head in found
-
-
-def test_a_row_that_is_wrong_is_replaced(log: LogBuilder, tmp_path: Path) -> None:
-    """Nothing showed it as it was loaded: where no salvage is recorded, --repair-damaged compares all of the log."""
-    root, table, sound = log.write(tmp_path / "s"), tmp_path / "t", tmp_path / "sound"
-    load_here(root, sound)
-    damage(root, log.records[3].offset + 16, b"\x00\x00\x00\x09")  # the flag
-    load_here(root, table)
-    log.write(root)
-    assert load_here(root, table)["status"] == "ok", "it costs a reading of the log, and is asked for"
-    assert load_here(root, table, repair_damaged=True)["differing_rows"] == 1
-    assert values(rows(table)) == values(rows(sound))
-    runs = {row["commit_log_offset"]: (row["queue_run"], row["log_run"]) for row in rows(table)}
-    first = {record.offset for record in log.records if record.offset < SEGMENT}
-    assert {offset for offset, run in runs.items() if run == (None, None)} == first, "nothing is known of a file's rows"
+    assert not any(row["salvaged"] for row in rows(table))
+    assert "repair_from" not in load_here(root, table)
 
 
 def test_an_older_table_gets_the_column(log: LogBuilder, tmp_path: Path) -> None:
@@ -149,18 +99,6 @@ def test_an_older_table_gets_the_column(log: LogBuilder, tmp_path: Path) -> None
     assert "notes" not in load_here(root, table) or "salvaged" not in str(load_here(root, table)["notes"])
     comments = {field.name: field.metadata.get("comment") for field in deltalake.DeltaTable(str(table)).schema().fields}
     assert comments["salvaged"] == schemas.MESSAGES.field("salvaged").metadata[b"comment"].decode()
-
-
-def test_what_cannot_be_repaired(log: LogBuilder, tmp_path: Path) -> None:
-    root, table = log.write(tmp_path / "s"), tmp_path / "t"
-    with pytest.raises(UsageError, match="--repair-damaged: nothing of this broker was loaded yet"):
-        load_here(root, table, repair_damaged=True)
-    load_here(root, table)
-    with pytest.raises(UsageError, match="neither with --repair-from nor with --topic"):
-        load_here(root, table, repair_damaged=True, repair_from=0)
-    deltalake.DeltaTable(str(table)).alter.add_constraint({"positive": "size > 0"})
-    with pytest.raises(MissingInput, match="the table has the constraint positive"):
-        load_here(root, table, repair_damaged=True)
 
 
 def test_where_a_salvage_is_recorded() -> None:
@@ -188,14 +126,3 @@ def test_what_is_doubted() -> None:
     assert [doubt.meets(*span) for span in ((0, 10), (0, 11), (20, 33), (20, 34), (50, 60))] == [
         False, True, False, True, False,
     ]  # fmt: skip
-
-
-def test_rows_that_differ() -> None:
-    def table(*given: tuple[int, str]) -> pa.Table:
-        return pa.table({"commit_log_offset": [offset for offset, _ in given], "topic": [topic for _, topic in given]})
-
-    there, logged = table((1, "a"), (3, "x"), (4, "d"), (9, "z")), table((1, "a"), (2, "b"), (3, "c"), (4, "d"))
-    gone, new = _differing(there, logged)
-    assert (gone.tolist(), new.tolist()) == ([False, True, False, True], [False, True, True, False])
-    gone, new = _differing(table((1, "a"), (1, "a"), (4, "d")), table((1, "a"), (4, "d")))
-    assert (gone.tolist(), new.tolist()) == ([True, True, False], [True, False])

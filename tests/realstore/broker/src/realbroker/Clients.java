@@ -69,8 +69,6 @@ public final class Clients {
                 return null;
             case "consume":
                 return Consuming.consume(this, step);
-            case "pop":
-                return Popping.pop(this, step);
             case "ask":
                 return new Asking(this).ask(step);
             default:
