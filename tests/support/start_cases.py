@@ -7,7 +7,7 @@ A row has the whole answer: the cases of ``rules.ini``, which of them are unsafe
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,17 @@ def bad(case: str, **values: Any) -> Said:
 
 def note(case: str, **values: Any) -> Said:
     return Said(case, False, values)
+
+
+def are(reasons: Iterable[Reason], *said: Said) -> bool:
+    """Whether reasons are just these, in any order."""
+    left = list(reasons)
+    for one in said:
+        fitting = [reason for reason in left if one.fits(reason)]
+        if not fitting:
+            return False
+        left.remove(fitting[0])
+    return not left
 
 
 @dataclass(frozen=True)
@@ -316,7 +327,7 @@ DATABASES = (
     row("topics in JSON, too", database("config/topics")),
     row("queues in RocksDB before 5.2.0", ROCKSDB, NO_QUEUES, database("consumequeue"), bad("store_type.older"),
         bad("messages_not_served"), releases="5.1.4"),
-    *(row(f"no database, {count} segments", ROCKSDB, database(*CONFIG_DATABASES), filled_to(count),
+    *(row(f"no database in {release}, {count} segments", ROCKSDB, database(*CONFIG_DATABASES), filled_to(count),
           Said("store_type.no_database", unsafe, {"then": f"makes {made}; the 4 queues in files are not looked at"}),
           releases=release)
       for release, count, unsafe, made in (
