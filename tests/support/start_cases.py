@@ -121,6 +121,7 @@ LOST = {
 STRAY = "is not a segment: the broker does not start"
 NO_SEGMENT = "is a directory in the place of a segment, whose messages are lost"
 MADE = "; rebuild --topics-json makes one from the log"
+LEFT = "; rebuild --only consumer-offsets makes one of what is left"
 TAKEN_IN = "; rebuild --only consumer-offsets makes a file that 5.3.2 and later take in"
 NONE_MADE = "none (5.3.2 and 5.3.3: from all of the log)"
 STILL = ", and so do those that wait, for wheel and log still hold them"
@@ -210,7 +211,8 @@ FILES = (
     row("no size of segments", unset("mappedFileSizeCommitLog"), bad("segment_size.all", size=4096)),
     cured("a cut segment", sized(f"commitlog/{FIRST}", 4000), bad("segment_size.one", size=4000, expected=4096)),
     cured("an empty last segment", put(f"commitlog/{4 * SEGMENT:020d}"), bad("segment_size.empty"), releases="4.9"),
-    row("an empty last segment that goes", put(f"commitlog/{2 * SEGMENT:020d}"), note("segment_size.empty")),
+    row("an empty last segment that goes", put(f"commitlog/{2 * SEGMENT:020d}"),
+        note("segment_size.empty", then="deletes it")),
     row("a preallocated segment", filled_to(3)),
     cured("a segment in two paths", put(f"../second/{FIRST}", bytes(SEGMENT)),
           conf(storePathCommitLog="ROOT/commitlog,ROOT/../second"), bad("segment_twice")),
@@ -277,8 +279,8 @@ CONFIG = (
     *(row(f"{name} and its .bak torn", put(f"config/{name}"), put(f"config/{name}.bak", '{"x":'),
           bad("config_torn", name=name, state="empty"), cured=name == "topics.json") for name in LOST),
     *(cured(f"no {name}", without(f"config/{name}"),
-            bad("config_lost.file", name=name, state="absent, and its .bak absent"))
-      for name in ("topics.json", "consumerOffset.json")),
+            bad("config_lost.file", name=name, state="absent, and its .bak absent", made=made))
+      for name, made in (("topics.json", MADE), ("consumerOffset.json", LEFT))),
     row("no subscriptionGroup.json", without("config/subscriptionGroup.json"), bad("config_lost.file")),
     row("no groups, where nobody reads", without("config/subscriptionGroup.json"), NO_OFFSET, note("config_lost.file")),
     cured("topics.json without a topic", config("topics.json", {}), bad("config_lost.file", made=MADE)),

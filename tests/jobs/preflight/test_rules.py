@@ -21,6 +21,8 @@ ELSEWHERE = {
 }  # fmt: skip
 """Cases that no row shows, and where they are tested."""
 SENTENCES = {
+    "timermetrics torn, its .bak empty": "timermetrics is torn (Expecting value: line 1 column 6 (char 5)), and its "
+    ".bak empty: the broker starts without it; counts of waiting timer messages begin at 0",
     "a lag of one": "1 messages from offset 6082 on are in no queue (Orders:0), and a start after a clean stop does "
     "not put them there (it dispatches from offset 6082 on, but the first record)",
     "a group beyond the end": "group readers has committed 17 in queue 1 of Orders, which ends at 10: it would skip "

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.patching import stand_in
 from support.start_cases import APART, Said, are, bad, note
-from support.start_damages import check, database, put, timers, without
+from support.start_damages import ORDERS, check, database, put, timers, unit, without
 from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log
@@ -246,10 +246,17 @@ def test_a_member_of_a_group_is_told_what_its_queues_lack(tmp_path: Path) -> Non
     stopped = store.stopped()
     member = replace(stopped, log=replace(stopped.log, of_group=True))
     assert are(queues_and_log.messages_not_served(member), note("messages_not_served.group", count=2))
-    batches = {key: replace(queue, batch=True) for key, queue in stopped.queues.items()}
-    assert [*queues_and_log.wrong_units(member), *queues_and_log.wrong_units(replace(stopped, queues=batches))] == []
     whole = healthy_store(tmp_path / "whole").stopped()
     assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, of_group=True)))) == []
+
+
+def test_units_of_groups_and_batches_are_not_judged(store: StoreToStart) -> None:
+    unit(ORDERS, 20, 0)(store)
+    stopped = store.stopped()
+    assert are(queues_and_log.wrong_units(stopped), bad("wrong_units", count=1))
+    batches = {key: replace(queue, batch=True) for key, queue in stopped.queues.items()}
+    for other in (replace(stopped, log=replace(stopped.log, of_group=True)), replace(stopped, queues=batches)):
+        assert list(queues_and_log.wrong_units(other)) == []
 
 
 def test_what_was_not_read_may_lack_more(tmp_path: Path) -> None:
@@ -336,6 +343,7 @@ def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: S
     shown = replace(stopped, conf=BrokerConf({}, from_file=False))
     one = bad("queue_files.one", path=str(path), size=380, expected=400)
     assert are(queues_and_log.queue_files(shown), one)
+    assert list(files_and_space.index_sizes(shown)) == []
     path.write_bytes(bytes(380))
     assert are(queues_and_log.queue_files(replace(store.stopped(), conf=shown.conf)), one)
     for given, count in (
