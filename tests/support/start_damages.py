@@ -34,12 +34,14 @@ def found(store: StoreToStart, place: str) -> list[Path]:
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def without(*places: str) -> Damage:
-    def damage(store: StoreToStart) -> None:
-        for path in (path for place in places for path in found(store, place)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def each(place: str, change: Callable[[Path], object]) -> Damage:
+    return lambda store: [change(path) for path in found(store, place)]
 
-    return damage
+
+def without(*places: str) -> Damage:
+    return lambda store: [
+        shutil.rmtree(path) if path.is_dir() else path.unlink() for place in places for path in found(store, place)
+    ]
 
 
 def put(place: str, content: bytes | str = b"") -> Damage:
@@ -56,16 +58,15 @@ def config(name: str, document: object) -> Damage:
 
 
 def patched(place: str, at: int, content: bytes) -> Damage:
-    def damage(store: StoreToStart) -> None:
-        for path in found(store, place):
-            data = path.read_bytes()
-            path.write_bytes(data[:at] + content + data[at + len(content) :])
+    def change(path: Path) -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[:at] + content + data[at + len(content) :])
 
-    return damage
+    return each(place, change)
 
 
 def flipped(place: str, at: int) -> Damage:
-    return lambda store: flip(store.root / place, at)
+    return each(place, lambda path: flip(path, at))
 
 
 def flipped_record(number: int, at: int) -> Damage:
@@ -77,7 +78,7 @@ def flipped_record(number: int, at: int) -> Damage:
 
 
 def sized(place: str, size: int) -> Damage:
-    return lambda store: [os.truncate(path, size) for path in found(store, place)]
+    return each(place, lambda path: os.truncate(path, size))
 
 
 def folder(place: str) -> Damage:
@@ -97,10 +98,7 @@ def moved(place: str, to: str) -> Damage:
 
 
 def copied(place: str, to: str) -> Damage:
-    def damage(store: StoreToStart) -> None:
-        shutil.copytree(store.root / place, store.root / to)
-
-    return damage
+    return lambda store: shutil.copytree(store.root / place, store.root / to)
 
 
 def linked(place: str, to: str) -> Damage:
@@ -237,13 +235,8 @@ def torn_tail(store: StoreToStart) -> None:
 
 
 def filled_to(segments: int) -> Damage:
-    """Preallocated segments after the log."""
-
-    def damage(store: StoreToStart) -> None:
-        for number in range(len(list((store.root / "commitlog").iterdir())), segments):
-            put(f"commitlog/{number * SEGMENT:020d}", bytes(SEGMENT))(store)
-
-    return damage
+    """Preallocated segments after the two of the log."""
+    return lambda store: [put(f"commitlog/{n * SEGMENT:020d}", bytes(SEGMENT))(store) for n in range(2, segments)]
 
 
 # --------------------------------------------------------------------------------------------------- timers, epochs

@@ -32,6 +32,17 @@ SENTENCES = {
     "a young first segment gone": "the log begins at offset 4096, after 24 messages that queues still have, though its "
     "first one is younger than the 999999 hours of fileReservedTime",
 }
+CURES = {
+    "another store": "set storePathRootDir=ROOT in broker.conf and the paths of its log with it; for a copy of the "
+    "store, give --set storePathRootDir=ROOT",
+    "an empty directory of the log": "set storePathCommitLog=ROOT/commitlog in broker.conf, or mount -- TMP/log",
+    "old segments, read": "raise fileReservedTime in broker.conf until the groups have read them, or give the segments "
+    "a new time: touch -- ROOT/commitlog/*",
+    "no timer log": "rebuild --only timers, then publish: what still waits is delivered once; or mv --backup=numbered "
+    "-t ROOT/.. -- ROOT/config/timercheck: all are queued again, those delivered before a second time",
+    "a group beyond the end": 'in ROOT/config/consumerOffset.json, "Orders@readers", set 1:17 to 1:10 while the broker '
+    "is stopped",
+}
 
 
 @pytest.mark.parametrize(("row", "release"), EACH)
@@ -44,11 +55,14 @@ def test_what_is_said(row: Row, release: str, tmp_path: Path, monkeypatch: pytes
     ]
 
 
-@pytest.mark.parametrize("name", SENTENCES)
+@pytest.mark.parametrize("name", {**SENTENCES, **CURES})
 def test_how_it_is_said(name: str, tmp_path: Path) -> None:
     (row,) = (row for row in ROWS if row.name == name)
-    (reason,) = row.damage(row.made(tmp_path / "store", row.releases)).answer().reasons
-    assert reason.what == SENTENCES[name]
+    store = row.damage(row.made(tmp_path / "store", row.releases))
+    (reason,) = store.answer().reasons
+    assert reason.what == SENTENCES.get(name, reason.what)
+    cure = CURES.get(name, reason.cure)
+    assert reason.cure == cure.replace("ROOT", str(store.root)).replace("TMP", str(tmp_path))
 
 
 def test_every_case_has_a_row() -> None:

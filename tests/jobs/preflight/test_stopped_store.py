@@ -68,13 +68,10 @@ def test_a_file_of_absurd_length_is_no_checkpoint(store: StoreToStart) -> None:
 @pytest.mark.parametrize(
     ("page", "folder", "version"),
     [
-        (None, False, "5.3"),
-        (None, True, "5.5"),
-        (StoreCheckpoint(1, 1, 1), False, "5.3"),
-        (StoreCheckpoint(1, 1, 1, 0, 0, 5), False, "5.5"),
-        (StoreCheckpoint(1, 1, 1, 5, 0, 0), False, "5.3"),
+        (None, False, "5.3"), (None, True, "5.5"), (StoreCheckpoint(1, 1, 1), False, "5.3"),
+        (StoreCheckpoint(1, 1, 1, 0, 0, 5), False, "5.5"), (StoreCheckpoint(1, 1, 1, 5, 0, 0), False, "5.3"),
     ],
-)
+)  # fmt: skip
 def test_the_release_that_a_store_shows(
     store: StoreToStart, page: StoreCheckpoint | None, folder: bool, version: str
 ) -> None:
@@ -514,15 +511,11 @@ def segments_of(now: int, *ages: int) -> list[FileStatus]:
 @pytest.mark.parametrize(
     ("ages", "expected"),
     [
-        ([73 * HOUR], None),
-        ([72 * HOUR, 0], (1, 4096)),
-        ([72 * HOUR - 1, 0], None),
-        ([72 * HOUR, 72 * HOUR], (1, 4096)),
-        ([72 * HOUR, 72 * HOUR, 0], (2, 8192)),
+        ([73 * HOUR], None), ([72 * HOUR, 0], (1, 4096)), ([72 * HOUR - 1, 0], None), ([], None),
+        ([72 * HOUR, 72 * HOUR], (1, 4096)), ([72 * HOUR, 72 * HOUR, 0], (2, 8192)),
         ([72 * HOUR, 0, 72 * HOUR, 0], (1, 4096)),
-        ([], None),
     ],
-)
+)  # fmt: skip
 def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tuple[int, int] | None) -> None:
     found = doomed(segments_of(noon, *ages), ["/"], BrokerConf({"deleteWhen": "12"}), rules_of("5.3"), noon)
     assert found == (None if expected is None else Doomed(*expected, forced=False, hours=0))
