@@ -172,7 +172,7 @@ STORE_PATHS = (
         conf(storePathCommitLog="ROOT/commitlog,ROOT/../other")),
 )  # fmt: skip
 SETTINGS = (
-    row("a plug-in", conf(messageStorePlugIn="own.Store"), note("not_judged.messages")),
+    row("a plug-in", conf(messageStorePlugIn="own.Store"), bad("not_judged.messages")),
     row("state elsewhere", conf(transRocksDBEnable="true"), note("not_judged.state"), releases="5.5"),
     cured("a blank after a number", conf(fileReservedTime="48 "), note("setting_not_taken.number", whole="48")),
     row("no number", conf(maxIndexNum="64K"), note("setting_not_taken.number", whole="a whole number"),

@@ -383,7 +383,7 @@ def test_queues_that_are_read_from_a_database_beside_files(tmp_path: Path) -> No
 def test_a_database_that_could_not_be_read(store: StoreToStart, broken: bool) -> None:
     stopped = store.stopped()
     assert list(queues_and_log.database_not_read(stopped)) == []
-    said = bad("database_not_read.broken") if broken else note("database_not_read.unknown")
+    said = bad("database_not_read.broken" if broken else "database_not_read.unknown")
     unread = replace(stopped, rocksdb=RocksDb(unread="no library", broken=broken))
     assert are(queues_and_log.database_not_read(unread), said)
 
