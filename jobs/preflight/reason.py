@@ -42,9 +42,9 @@ class Reason:
         """Returns a row of ``rules.ini`` with its values; ``case`` is a rule, or ``rule.case``."""
         row = ROWS[case]
         what, cure = (" ".join(row.get(name, "").split("\n")).format(**values) for name in ("what", "cure"))
-        return cls(
-            case.partition(".")[0], what, cure, row["severity"] == "unsafe" if unsafe is None else unsafe, values
-        )
+        severity = row["severity"]
+        unsafe = severity != "note" if unsafe is None else unsafe
+        return cls(case.partition(".")[0], what, cure, unsafe, values, known=severity != "unknown")
 
     def facts(self) -> dict[str, Any]:
         return {"rule": self.rule, "what": self.what, "cure": self.cure, "unsafe": self.unsafe}

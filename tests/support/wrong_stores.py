@@ -14,6 +14,9 @@ from pathlib import Path
 
 from support.real_store import Opened
 from support.rebuilding import rebuild_here, rules_of_release
+from support.start_damages import NO_QUEUES, NO_SEGMENTS, Damage, folder, put, without
+from support.store_builder import LogBuilder
+from support.store_to_start import StoreToStart
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
@@ -44,6 +47,9 @@ class Facts:
         return max(self.served, key=lambda queue: len(self.served[queue]))
 
 
+Change = Callable[[Path, Facts], object]
+
+
 def said_of(root: Path, release: str) -> Answer:
     settings = {name: str(value) for name, value in SETTINGS.items()}
     settings |= {"fileReservedTime": "999999", "cleanFileForciblyEnable": "false"}
@@ -55,6 +61,11 @@ def served(opened: Opened) -> dict[tuple[str, int], list[int]]:
 
 
 # --------------------------------------------------------------------------------------------------------------- damage
+def same(damage: Damage) -> Change:
+    """What is done to the small stores of ``start_cases``, to a real one."""
+    return lambda root, facts: damage(StoreToStart(root, LogBuilder(SEGMENT)))
+
+
 def queue_units(root: Path) -> list[Path]:
     return sorted(path for path in (root / "consumequeue").rglob("*") if path.is_file())
 
@@ -83,17 +94,9 @@ def lag_after_crash(root: Path, facts: Facts) -> None:
     (root / "abort").touch()
 
 
-def queues_wiped(root: Path, facts: Facts) -> None:
-    shutil.rmtree(root / "consumequeue")
-
-
 def one_queue(root: Path, facts: Facts) -> None:
     topic, queue_id = facts.largest_queue
     shutil.rmtree(root / "consumequeue" / topic / str(queue_id))
-
-
-def stray_file(root: Path, facts: Facts) -> None:
-    (root / "commitlog" / "notes.txt").write_text("x")
 
 
 def segment_size(root: Path, facts: Facts) -> None:
@@ -153,10 +156,6 @@ def empty_last(root: Path, facts: Facts) -> None:
     last.with_name(f"{int(last.name) + SEGMENT:020d}").touch()
 
 
-def folder(root: Path, facts: Facts) -> None:
-    (root / "commitlog" / "old").mkdir()
-
-
 def queue_with_a_hole(root: Path, facts: Facts) -> None:
     """The last unit of the second-last file of a queue."""
     topic, queue_id = facts.largest_queue
@@ -170,11 +169,6 @@ def log_cut(root: Path, facts: Facts) -> None:
     for path in sorted((root / "commitlog").iterdir()):
         base = int(path.name)
         path.write_bytes(path.read_bytes()[: max(cut - base, 0)].ljust(SEGMENT, b"\0"))
-
-
-def log_gone(root: Path, facts: Facts) -> None:
-    for path in (root / "commitlog").iterdir():
-        path.unlink()
 
 
 def nothing(root: Path, facts: Facts) -> None:
@@ -196,31 +190,22 @@ def segments_put_back(root: Path, facts: Facts) -> None:
     shutil.copytree(facts.root / "commitlog", root / "commitlog")
 
 
-def stray_moved(root: Path, facts: Facts) -> None:
-    (root / "commitlog" / "notes.txt").unlink()
-
-
 def stray_queue_file_moved(root: Path, facts: Facts) -> None:
     topic, queue_id = facts.largest_queue
     (root / "consumequeue" / topic / str(queue_id) / "notes").unlink()
-
-
-def folder_moved(root: Path, facts: Facts) -> None:
-    (root / "commitlog" / "old").rmdir()
 
 
 def empty_removed(root: Path, facts: Facts) -> None:
     sorted((root / "commitlog").iterdir())[-1].unlink()
 
 
-Change = Callable[[Path, Facts], None]
 CASES: dict[str, tuple[Change, str, Change]] = {
     "healthy": (nothing, "", nothing),
     "lag": (lag, "messages_not_served", rebuilt),
     "lag_after_crash": (lag_after_crash, "messages_not_served", nothing),
-    "queues_wiped": (queues_wiped, "messages_not_served", rebuilt),
+    "queues_wiped": (same(NO_QUEUES), "messages_not_served", rebuilt),
     "one_queue": (one_queue, "messages_not_served", rebuilt),
-    "stray_file": (stray_file, "stray_file", stray_moved),
+    "stray_file": (same(put("commitlog/notes.txt", "x")), "stray_file", same(without("commitlog/notes.txt"))),
     "segment_size": (segment_size, "segment_size", segments_put_back),
     "queue_file_size": (queue_file_size, "queue_files", rebuilt),
     "stray_queue_file": (stray_queue_file, "queue_files", stray_queue_file_moved),
@@ -228,10 +213,10 @@ CASES: dict[str, tuple[Change, str, Change]] = {
     "damaged_log": (damaged_log, "log_damaged", segments_put_back),
     "damaged_before": (damaged_before, "log_damaged", segments_put_back),
     "torn_tail": (torn_tail, "torn_tail", nothing),
-    "log_gone": (log_gone, "log_missing", segments_put_back),
+    "log_gone": (same(NO_SEGMENTS), "log_missing", segments_put_back),
     "segment_missing": (segment_missing, "segment_missing", segments_put_back),
     "empty_last": (empty_last, "segment_size", empty_removed),
-    "folder": (folder, "stray_file", folder_moved),
+    "folder": (same(folder("commitlog/old")), "stray_file", same(without("commitlog/old"))),
     "queue_with_a_hole": (queue_with_a_hole, "queue_files", rebuilt),
     "log_cut": (log_cut, "units_beyond_log", segments_put_back),
 }

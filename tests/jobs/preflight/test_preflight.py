@@ -12,6 +12,9 @@ import pytest
 from support.drilling import run_job
 from support.store_to_start import StoreToStart, healthy_store
 
+from jobs.preflight.preflight import start_facts
+from jobs.preflight.reason import SAFE_BUT, Reason, answer_of, first_of
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -153,3 +156,45 @@ def test_without_a_broker_conf_sizes_are_as_shown(store: StoreToStart) -> None:
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "safe to start")
     assert "broker.conf, which was not given" in done.stdout
     assert "--broker-conf" in done.stderr
+
+
+# ----------------------------------------------------------------------------------------------- reasons and answers
+def test_a_job_says_whether_the_store_may_be_started(store: StoreToStart) -> None:
+    settings = list(store.conf.items())
+    assert start_facts(str(store.root), settings=settings) == {"answer": "safe to start", "reasons": []}
+    facts = start_facts(str(store.root), settings=[*settings, ("storeType", "defaultRocksDB")])
+    assert facts["answer"] == "not safe to start"
+    conf = store.root / "broker.conf"
+    conf.write_text("storeType = defaultRocksDB\n" + "".join(f"{name} = {value}\n" for name, value in settings))
+    assert start_facts(str(store.root), str(conf)) == facts
+    assert start_facts(str(store.root), settings=settings, version="5.5")["answer"] == "safe to start"
+
+
+def test_where_it_cannot_be_had_the_reason_is_the_answer(tmp_path: Path) -> None:
+    said = f"not known: there is no such store ({tmp_path}/nowhere)"
+    assert start_facts(str(tmp_path / "nowhere")) == {"answer": said, "reasons": []}
+
+
+def test_of_many_names_five_are_shown() -> None:
+    assert first_of([]) == ""
+    assert first_of(list("abcde")) == "a, b, c, d, e"
+    assert first_of(list("abcdefg")) == "a, b, c, d, e and 2 more"
+
+
+def test_unsafe_reasons_come_first_and_lines_are_one_line_each() -> None:
+    answer = answer_of([
+        Reason("small", "a note", unsafe=False), Reason("large", "two lines", "a cure"),
+        Reason("other", "a note, too", cure="nothing", unsafe=False),
+    ])  # fmt: skip
+    assert [reason.rule for reason in answer.reasons] == ["large", "small", "other"]
+    assert answer.lines() == [
+        "not safe to start", "large: two lines", "    a cure", "note: small: a note", "note: other: a note, too",
+        "    nothing",
+    ]  # fmt: skip
+    assert not answer.safe
+    facts = answer.facts()
+    assert facts["reasons"][0] == {
+        "rule": "large", "what": "two lines", "cure": "a cure", "unsafe": True,
+    }  # fmt: skip
+    assert (facts["answer"], answer_of([]).first_line) == ("not safe to start", "safe to start")
+    assert answer_of(answer.reasons[1:]).first_line == SAFE_BUT

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.start_cases import Said, are, bad, note
+from support.start_damages import NO_OFFSET, NO_SUBSCRIPTIONS
 from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
@@ -46,23 +48,14 @@ def test_alike(tmp_path: Path) -> None:
 
 def test_longer_and_shorter(tmp_path: Path) -> None:
     short, long = finished(tmp_path / "short", log(COMMON)), finished(tmp_path / "long", log(COMMON, OWN))
-    end = short.log.end_offset
-    differs, (reason,) = compared(short, long)
+    end, further = short.log.end_offset, long.log.end_offset
+    differs, reasons = compared(short, long)
     assert differs is None
-    further = long.log.end_offset
-    assert reason == Reason(
-        "replica_longer",
-        f"{long.root} goes on to offset {further}, this store ends at {end}: {OWN} messages are lost if this one is "
-        "started",
-        f"start {long.root} instead, or copy its commitlog/ here, rebuild and publish",
-    )
-    differs, (reason,) = compared(long, short)
+    longer = bad("replica_longer", root=str(long.root), end=further, own=end, messages=f"{OWN} messages")
+    assert are(reasons, longer)
+    differs, reasons = compared(long, short)
     assert differs is None
-    assert reason == Reason(
-        "replica_shorter",
-        f"{short.root} ends at offset {end}, before this store at {further}: it lacks {OWN} messages",
-        unsafe=False,
-    )
+    assert are(reasons, note("replica_shorter", end=end, own=further, messages=f"{OWN} messages"))
 
 
 @pytest.mark.parametrize(("age_hours", "unsafe"), [(71, True), (73, False)])
@@ -74,12 +67,10 @@ def test_a_log_that_begins_late(tmp_path: Path, age_hours: int, unsafe: bool) ->
     late.segment(0).unlink()
     stopped = late.stopped()
     stopped = replace(stopped, now_ms=1_700_000_000_000 + age_hours * 3_600_000)
-    (reason,) = [
-        reason
-        for reason in judge(stopped, [read_replica(stopped, str(whole.root))]).reasons
-        if reason.rule.startswith("replica")
-    ]
-    assert (reason.rule, reason.values["begin"], reason.unsafe) == ("replica_begins_earlier", SEGMENT, unsafe)
+    reasons = judge(stopped, [read_replica(stopped, str(whole.root))]).reasons
+    case = "replica_begins_earlier.young" if unsafe else "replica_begins_earlier.old"
+    replicas_own = [reason for reason in reasons if reason.rule.startswith("replica")]
+    assert are(replicas_own, Said(case, unsafe, {"begin": SEGMENT, "theirs": 0}))
 
 
 @pytest.mark.parametrize("common", [1, 7, COMMON])
@@ -89,12 +80,8 @@ def test_different_from_some_record_on(tmp_path: Path, common: int) -> None:
     first = own.records[common].offset
     assert differs is not None
     assert first <= differs < own.records[common + 1].offset
-    assert reason == Reason(
-        "replica_differs",
-        f"{tmp_path}/other holds other messages from offset {differs} on: {OTHER} messages, and this store {OWN} "
-        "messages; one of the two is lost",
-        "start the one that was master last; keep the other's commitlog/, query list --export reads it",
-    )
+    said = bad("replica_differs", at=differs, theirs=f"{OTHER} messages", ours=f"{OWN} messages")
+    assert are([reason], said)
 
 
 @pytest.mark.parametrize("common", [1, 25, 50, 75])
@@ -114,6 +101,15 @@ def test_a_store_that_has_lost_its_log(tmp_path: Path) -> None:
     assert (differs, reason.rule, reason.unsafe, reason.values["end"]) == (
         None, "replica_longer", True, other.log.end_offset
     )  # fmt: skip
+
+
+def test_offsets_that_a_replica_has(tmp_path: Path) -> None:
+    store, other = healthy_store(tmp_path / "store"), healthy_store(tmp_path / "replica")
+    NO_SUBSCRIPTIONS(store)
+    NO_OFFSET(store)
+    stopped = store.stopped()
+    assert judge(stopped).safe
+    assert are(judge(stopped, [read_replica(stopped, str(other.root))]).reasons, bad("no_offsets.none"))
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:
