@@ -15,11 +15,8 @@ def main() -> int:
     sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]
     if str(HERE.parent) not in sys.path and HERE.parent.is_dir():
         sys.path.insert(0, str(HERE.parent))
-    from udfs import hidden_pandas  # noqa: PLC0415  (only now the path is right)
-
-    hidden_pandas.hide()
     try:
-        from jobs.cli import command_line, standard_streams  # noqa: PLC0415
+        from jobs.cli import command_line, standard_streams  # noqa: PLC0415  (only now the path is right)
 
         standard_streams.make_usable()
         return command_line.main(sys.argv[1:])

@@ -100,14 +100,17 @@ def spark() -> Iterator[SparkSession]:
     if not any(Path(sys.prefix, "jars").glob("delta-spark*.jar")):
         pytest.skip("Delta's jars are not there: ./spark-submit.sh sets them up")
     from jobs.spark import session
-    from jobs.spark.execution import Execution
 
     options = ["--master", "local[2]", *(word for setting in QUICK for word in ("--conf", setting))]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_SUBMIT_OPTS"):
             patch.delenv(name, raising=False)
-        with session.spark_session(Execution("load", options=tuple(options), delta=True)) as found:
-            yield found
+        started = session.Spark("load", options)
+        started.begin(delta=True)
+        try:
+            yield started.session
+        finally:
+            started.end(running=False)
 
 
 @pytest.fixture(scope="module")

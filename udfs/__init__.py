@@ -7,6 +7,6 @@ staged runs -> files        ``files/``; staged runs == files? there, too
 the log -> rows             ``table/``
 SQL functions               ``functions/``
 failures as values          ``failures``
-Python workers              ``worker_daemon``; ``hidden_pandas``: an import less
+Python workers              ``daemon``
 ==========================  ==========================================================================================
 """

@@ -10,9 +10,11 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +22,10 @@ from jobs.cli import standard_streams
 from jobs.cli.arguments import Parser, add_arguments, add_options
 from jobs.contract import metrics
 from jobs.contract import options as job_options
-from jobs.contract.report import Report, failure_report, printable
+from jobs.contract.report import Interrupted, Report, failure_report, printable
 from jobs.contract.reporter import Reporter
-from jobs.spark import jvm, launch, session
-from jobs.spark.execution import Execution
-from jobs.spark.signals import orderly_signals
-from jobs.spark.spark_options import split_command_line
+from jobs.spark import launch, session
+from jobs.spark.options import split_command_line, values_of
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 
@@ -45,7 +45,7 @@ class Job:
     summary: str
     options: type[job_options.JobOptions]
     runs_tasks: bool = True
-    """Whether it takes an Execution: the others read little, and never start Spark."""
+    """Whether it may start Spark: the others read little, and never do."""
 
 
 JOBS = {
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             if options.scans_log:
-                jvm.require_java()
+                launch.require_java()
             return 0
         wanted, options = options, replace(options, report_file=None)
         refuse_unwritable(wanted.report_file)
@@ -145,15 +145,10 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         if not debug:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
+        if values_of(spark_options, "--deploy-mode") == ["cluster"] and not launch.STARTED_BY_SPARK:
+            launch.become_spark_submit(spark_options, job_words)
         with orderly_signals():
-            execution = Execution(
-                job_name,
-                tuple(spark_options),
-                tuple(job_words),
-                debug=debug,
-            )
-            launch.check(execution)
-            report = run_job(jobs[job_name], options, execution)
+            report = run_job(job_name, jobs[job_name], options, spark_options)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
             for line in traceback.format_exc().splitlines():
@@ -162,13 +157,33 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
     return deliver(report, options)
 
 
-def run_job(job: Job, options: job_options.JobOptions, execution: Execution) -> Report:
-    """Returns the report of a job; where Spark is sure to be needed, its JVM comes up while the job is imported."""
-    with session.shared_spark(execution, early=options.scans_log):
-        run = importlib.import_module(job.module).run
-        given = (options, Reporter.for_options(options), *((execution,) if job.runs_tasks else ()))
-        report: Report = run(*given)
+def run_job(name: str, job: Job, options: job_options.JobOptions, spark_options: Sequence[str] = ()) -> Report:
+    """Returns the report of a job; Spark that is sure to be needed comes up while the job is imported and plans."""
+    with ExitStack() as stack:
+        if job.runs_tasks and (options.scans_log or job.options is not job_options.QueryOptions):
+            spark = stack.enter_context(session.shared_spark(name, spark_options, debug=options.debug))
+            if options.scans_log:
+                spark.begin()
+        report: Report = importlib.import_module(job.module).run(options, Reporter.for_options(options))
     return report
+
+
+@contextmanager
+def orderly_signals() -> Iterator[None]:
+    """Within it SIGINT, SIGTERM and SIGHUP unwind the stack as Interrupted, so that drafts and Spark's JVM are removed;
+    one that was ignored before, as by ``nohup``, still is.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.signal(one, interrupt) for one in numbers if signal.getsignal(one) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:

@@ -26,7 +26,6 @@ from jobs.rebuild.staging import staging_beside
 from jobs.report import facts as table_facts
 from jobs.report import views
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.table import messages_table
 from jobs.table.load import Load
 from storeformat.storage import files, outputs
@@ -36,7 +35,7 @@ _TOPICS_SHOWN = 5
 _DATA = resources.files("jobs") / "demo_store"
 
 
-def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: DemoOptions, reporter: Reporter) -> Report:
     """Returns what was rebuilt and how much of it is the broker's own, byte for byte."""
     about = json.loads((_DATA / "store.json").read_text(encoding="utf-8"))
     with _workplace(options) as work:
@@ -52,16 +51,16 @@ def run(options: DemoOptions, reporter: Reporter, execution: Execution = BROUGHT
         store = open_store(rebuild_options)
         with (
             staging_beside(rebuild_options.output) as staging,
-            session.runner_for(execution, reporter, "rebuild", store.log_size) as runner,
+            session.runner_for(reporter, "rebuild", store.log_size) as runner,
         ):
             built = rebuild(rebuild_options, store, staging, runner)
             files.rename(built.directory, rebuild_options.output)
         reporter.say("loading its messages into a Delta table")
-        with session.spark_on_demand(execution):
-            Load(store, load_options, load_options.table, reporter, execution).run()
+        with session.shared_spark():
+            Load(store, load_options, load_options.table, reporter).run()
         table = messages_table.open_table(load_options.table)
         assert table is not None, "the table that was just made"
-        with session.spark_session(execution) as started:
+        with session.spark_session() as started:
             spark = views.over_table(started, table, views.of_report("topic", checks=False, plots=False))
             facts = table_facts.measure(spark, "topic", checks=False)
         compared = {

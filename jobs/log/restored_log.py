@@ -27,6 +27,7 @@ from jobs.log.healing import (
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log
+from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, NotAStore, Refused, WrongSettings
 from storeformat.log.dledger import EntryFraming
@@ -131,16 +132,16 @@ def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
 
 
 @contextmanager
-def filled(store: OpenedStore, reporter: Reporter, *, one_machine: bool) -> Iterator[OpenedStore]:
+def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
     """Within it the store's log has zeros for what segments lack, which a salvage takes for damage.
 
-    Raises Refused where tasks run on other machines, not on ``one_machine``: they do not see what is filled here.
+    Raises Refused where tasks run on other machines: they do not see what is filled here.
     """
     absent = list(_absent(store.segments))
     if not absent:
         yield store
         return
-    if not one_machine:
+    if not session.on_one_machine():
         raise Refused(
             "bytes of the log are missing, and other machines cannot see what replaces them",
             path=store.root,

@@ -15,7 +15,6 @@ from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.query.offline_store import plain_row, row_rules, utc_text
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.framing import ChainEnd
@@ -30,18 +29,18 @@ from udfs.table.rows import record_batch
 DEFAULT_LIMIT = 20
 
 
-def run(options: InspectOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: InspectOptions, reporter: Reporter) -> Report:
     """Returns what the log holds; records if the options name a place or a number of them. Raises as ``open_store``,
     ``restored`` and ``read_log``.
     """
     store = open_store(options, needs_index_sizes=False, restores=options.scans_log)
     reporter.note(*store.notes)
     if not options.scans_log:
-        facts = _records(store, options, reporter, execution)
+        facts = _records(store, options, reporter)
     else:
         with (
             tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-inspect-") as work,
-            session.runner_for(execution, reporter, "inspect", store.log_size) as runner,
+            session.runner_for(reporter, "inspect", store.log_size) as runner,
         ):
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
@@ -94,14 +93,14 @@ class NoPlainEnd(Exception):
     """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
 
 
-def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter, execution: Execution) -> dict[str, Any]:
+def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) -> dict[str, Any]:
     """Returns the records asked for; where the log is damaged before the last of them, as the options say."""
     limit = options.limit or DEFAULT_LIMIT
     try:
         rows = list(islice(records_from(store, options), limit))
         return {"records": rows, "messages": len(rows)}
     except NoPlainEnd:
-        with session.runner_for(execution, reporter, "inspect", store.log_size) as runner:
+        with session.runner_for(reporter, "inspect", store.log_size) as runner:
             reading = read_log(store, options, runner)
     rows = list(islice(proven_records(store, options, reading), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}

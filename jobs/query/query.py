@@ -31,7 +31,6 @@ from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_
 from jobs.query.pending_messages import half_places, split_waiting
 from jobs.query.queue_listing import Listing
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner
 from storeformat.errors import UsageError
 from storeformat.queues.queue_search import Boundary
@@ -43,7 +42,7 @@ from udfs.table.proven_ranges import ProvenRange, proven_ranges
 NEVER = 2**63 - 1
 
 
-def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Returns the answer; exit code 1 where nothing was found. Raises UsageError if the question lacks an option, else
     as ``open_store`` and, with ``--scan``, as ``read_log``.
     """
@@ -52,8 +51,8 @@ def run(options: QueryOptions, reporter: Reporter, execution: Execution = BROUGH
     offline = _offline(store, options)
     if options.scan:
         with (
-            session.runner_for(execution, reporter, "query", store.log_size) as runner,
-            filled(store, reporter, one_machine=execution.on_one_machine) as whole,
+            session.runner_for(reporter, "query", store.log_size) as runner,
+            filled(store, reporter) as whole,
         ):
             answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
     else:

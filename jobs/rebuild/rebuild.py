@@ -25,7 +25,6 @@ from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import TimedRunner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
@@ -33,7 +32,7 @@ from storeformat.storage import files, locations, outputs
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
-def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: RebuildOptions, reporter: Reporter) -> Report:
     """Returns the report of one rebuild; the output is there when it returns. Raises UsageError for options that do not
     go together, Refused for an output that is not empty, else as ``open_store`` and ``read_log``.
     """
@@ -60,8 +59,8 @@ def run(options: RebuildOptions, reporter: Reporter, execution: Execution = BROU
     renamed = locations.is_local(output)
     with (
         nullcontext() if renamed or options.dry_run else claimed(output),
-        staging_for(output, one_machine=execution.on_one_machine) as staging,
-        session.runner_for(execution, reporter, "rebuild", store.log_size) as runner,
+        staging_for(output) as staging,
+        session.runner_for(reporter, "rebuild", store.log_size) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"))
         built = rebuild(options, whole.store, staging, runner, made=None if renamed else output)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
-from jobs.spark.signals import deferred_signals
+from jobs.spark import session
 from storeformat.errors import Refused, StoreFormatError
 from storeformat.storage import files, locations, outputs
 from udfs.files.output_files import OutputDirectory
@@ -81,11 +81,11 @@ def claimed(output: str) -> Iterator[None]:
         files.remove_object(claim)
 
 
-def staging_for(output: str, *, one_machine: bool) -> AbstractContextManager[str]:
+def staging_for(output: str) -> AbstractContextManager[str]:
     """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
     is not a file system but all tasks run on this machine, in its directory for temporary files.
     """
-    if not locations.is_local(output) and one_machine:
+    if not locations.is_local(output) and session.on_one_machine():
         return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
     return staging_beside(output)
 
@@ -103,6 +103,5 @@ def staging_beside(output: str) -> Iterator[str]:
     with gone_on_failure(staging, made):
         outputs.make_private_directory(staging)
         yield staging
-    with deferred_signals():  # else a part of it would stay
-        files.remove_tree(staging)
-        outputs.remove_empty(made)
+    files.remove_tree(staging)
+    outputs.remove_empty(made)

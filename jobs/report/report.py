@@ -21,7 +21,6 @@ from jobs.contract.reporter import Reporter
 from jobs.report import page, views
 from jobs.report.facts import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
@@ -49,7 +48,7 @@ _UNREADABLE = re.compile(
 """What Spark, Delta and Arrow say of a table whose log or files are damaged or gone."""
 
 
-def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Returns the report of one table; raises MissingInput if there is none, NotAStore for anything else in its place,
     WriteFailed if a page or a CSV file cannot be written, DependencyMissing without matplotlib for a page.
     """
@@ -57,14 +56,14 @@ def run(options: ReportOptions, reporter: Reporter, execution: Execution = BROUG
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
-    facts = measured(options, reporter, execution)
+    facts = measured(options, reporter)
     if options.csv is not None:
         outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_lines(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
 
-def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -> Facts:
+def measured(options: ReportOptions, reporter: Reporter) -> Facts:
     """Returns the facts that Spark finds, and writes the page if the options ask for it; raises MissingInput for a
     table whose log or files cannot be read.
     """
@@ -76,7 +75,7 @@ def measured(options: ReportOptions, reporter: Reporter, execution: Execution) -
     needed = views.of_report(options.by, checks=checks, plots=options.html is not None)
     try:
         lasts = sum(file.size for file in table.files) > _MUCH
-        with session.spark_session(execution, delta=views.needs_delta(table), lasts=lasts) as started:
+        with session.spark_session(delta=views.needs_delta(table), lasts=lasts) as started:
             spark = views.over_table(started, table, needed)
             narrow(spark, options, needed)
             facts = measure(spark, options.by, checks=checks, without=not_judged(options))

@@ -1,31 +1,27 @@
 """Spark for the length of a job, and what runs the job's tasks in it: ``runner_for``.
 
-All are context managers. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
-left alone; one that is started here is gone when the block ends, with its JVM and its Python workers. A job that stages
-files cleans them up *outside* of the block, when no task can write any more.
-
-A command line has one Spark (``shared_spark``), also for jobs in threads. Its JVM may begin before anything else is
-done, for nothing takes longer.
+A process has one Spark. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
+left alone; one that is started here comes up on a thread beside the planning, and is gone when the block ends, with its
+JVM and its Python workers. If work in it fails it ends at once: a task that still runs would write into what the job
+is about to remove.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
-from jobs.spark import isolation, jvm, launch
-from jobs.spark.execution import STARTED_BY_SPARK, Execution, active_context
+from jobs.spark import launch
 from jobs.spark.runner import SparkRunner, TimedRunner
-from jobs.spark.signals import deferred_signals
 from jobs.spark.spark_errors import SparkError, plain_errors
-from storeformat.errors import DependencyMissing
-from udfs import hidden_pandas
+from storeformat.errors import DependencyMissing, StoreFormatError
 
 if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
@@ -33,174 +29,174 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 OLDEST = 4
 """The first part of the version of Spark that jobs run on at least."""
+_PATIENCE = 60
+"""Seconds that a JVM may take to come up, or to end, when it is no longer needed."""
 
 
-def started(context: type[SparkContext], **settings: Any) -> SparkContext:
-    """Returns a new SparkContext; raises DependencyMissing with Spark's reason where none comes up."""
-    try:
-        with plain_errors():
-            return context(**settings)
-    except SparkError as error:
-        advice = "look at --master and the settings of Spark; --debug shows all that it said"
-        raise DependencyMissing(f"Spark did not start: {error}", advice=advice) from error
+class Spark:
+    """The Spark of a process; ``options`` are those of spark-submit, ``name`` is shown by Spark's own pages."""
 
-
-def require_version(version: str) -> None:
-    """Raises DependencyMissing where somebody else's Spark is too old for this program."""
-    if int(version.partition(".")[0]) < OLDEST:
-        raise DependencyMissing(f"this is Spark {version}, and {OLDEST}.0 or later is needed")
-
-
-class SparkOnDemand:
-    """Spark that starts when it is first asked for, the SparkContext and the SparkSession each, and ends with
-    ``stack``. Threads may share it; one that did not start is not tried again.
-    """
-
-    def __init__(self, execution: Execution, stack: ExitStack) -> None:
-        self._execution = execution
-        self._stack = stack
-        self._starting = threading.RLock()
-        self._begun: jvm.Jvm | None = None
+    def __init__(self, name: str = "", options: Sequence[str] = (), *, debug: bool = False) -> None:
+        self._name, self._options, self._debug = name, options, debug
+        self._begun = False
+        self._up = threading.Event()  # a join that a signal interrupts takes the thread for ended
         self._gateway: Any = None
         self._context: SparkContext | None = None
         self._failed: BaseException | None = None
+        self._directory = ""
 
-    def adapt(self, *, delta: bool, lasts: bool) -> None:
-        """Says of a JVM that has not begun what it is for."""
-        self._execution = replace(self._execution, delta=delta, lasts=lasts)
+    def begin(self, *, delta: bool = False, lasts: bool = False) -> None:
+        """Lets Spark come up, unless a context is there. Raises as ``launch.environment``."""
+        if not self._begun and active_context() is None and self._failed is None:
+            self._begun = True
+            self._directory = tempfile.mkdtemp(prefix="rocketmq-store-spark-")
+            variables = {}
+            if not launch.STARTED_BY_SPARK:
+                variables = launch.environment(
+                    self._directory, self._options, delta=delta, lasts=lasts or not self._name, debug=self._debug
+                )
+            threading.Thread(target=self._run, args=(variables,), name="start of Spark", daemon=True).start()
 
-    def begin(self) -> None:
-        """Lets the JVM come up, unless a context is there; raises as ``launch.plan`` and ``jvm.begin``."""
-        with self._starting, deferred_signals():
-            if self._begun is None and active_context() is None and not STARTED_BY_SPARK:
-                self._begun = begun = jvm.begin(launch.plan(self._execution))
-                self._stack.callback(isolation.remove_private_directories)
-                self._stack.callback(lambda: jvm.end(begun, self._gateway))
+    def _run(self, variables: dict[str, str]) -> None:
+        try:
+            with plain_errors():
+                self._context = self._start(variables)
+        except BaseException as error:  # noqa: BLE001  (it is raised where the context is asked for)
+            self._failed = error
+        finally:
+            self._up.set()
 
-    @property
-    def context(self) -> SparkContext:
-        """The SparkContext."""
-        with self._starting:
-            if self._failed is not None:
-                raise self._failed
-            if self._context is None:
-                try:
-                    self._context = self._start()
-                except BaseException as error:
-                    self._failed = error
-                    raise
-            return self._context
-
-    def _start(self) -> SparkContext:
-        self.begin()
+    def _start(self, variables: dict[str, str]) -> SparkContext:
         from pyspark import SparkConf, SparkContext, __version__
+        from pyspark.java_gateway import launch_gateway
 
-        name = f"rocketmq-store-spark {self._execution.job}"
-        active = SparkContext._active_spark_context
-        if active is not None:
-            return active
-        if self._begun is None:
-            require_version(__version__)
-            # A module in the working directory must not hide one of the standard library.
-            conf = SparkConf().setAppName(name).setExecutorEnv("PYTHONSAFEPATH", "1")
-            context = started(SparkContext, conf=conf)
-            self._stack.callback(context.stop)
-            return context
-        with deferred_signals():
-            gateway = self._gateway = jvm.connect(self._begun)
-        context = started(SparkContext, gateway=gateway, conf=SparkConf(_jvm=gateway.jvm).setAppName(name))
-        context.pythonExec = self._begun.launch.python or context.pythonExec
+        if int(__version__.partition(".")[0]) < OLDEST:
+            raise DependencyMissing(f"this is Spark {__version__}, and {OLDEST}.0 or later is needed")
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:  # stdout belongs to the report
+            gateway: Any = launch_gateway(popen_kwargs={"stdout": 2})  # type: ignore[no-untyped-call]
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        self._gateway = gateway if variables else None
+        conf = SparkConf(_jvm=gateway.jvm).setAppName(f"rocketmq-store-spark {self._name}".strip())
+        master = conf.get("spark.master", "local[*]") or ""
+        ours = bool(variables) and str(master).startswith("local")
+        for name, value in launch.defaults(self._directory, local=ours and not master.startswith("local-")).items():
+            conf.setIfMissing(name, value)
+        context = SparkContext(gateway=gateway, conf=conf)
+        if ours:  # workers have the Python of the driver, whatever the machine's PYSPARK_PYTHON is made for
+            context.pythonExec = conf.get("spark.pyspark.python", sys.executable) or sys.executable
+        elif variables:
+            context.pythonExec = conf.get("spark.pyspark.python", context.pythonExec) or context.pythonExec
+        if variables and not (ours and not master.startswith("local-")):
+            context.addPyFile(launch.application_zip(self._directory))
         if context._accumulatorServer:  # it takes the end of its connection for a fault and prints a trace
             context._accumulatorServer.handle_error = lambda *unused: None  # type: ignore[method-assign]
         return context
 
-    @cached_property
+    @property
+    def context(self) -> SparkContext:
+        """The SparkContext, when it is up."""
+        if not self._begun and (active := active_context()) is not None:
+            found: SparkContext = active
+            return found
+        self.begin()
+        if self._begun:
+            self._up.wait()
+        if self._failed is not None or self._context is None:
+            raise self._failed or DependencyMissing("Spark has ended")
+        return self._context
+
+    @property
     def session(self) -> SparkSession:
-        """The SparkSession. Its warehouse, which nobody uses, is not in the working directory."""
-        hidden_pandas.show()  # mapInArrow wants it
-        context = self.context
+        """The SparkSession."""
+        assert self.context
         from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder
-        warehouse = "spark.sql.warehouse.dir"
-        if not context.getConf().contains(warehouse):
-            kept = tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-", ignore_cleanup_errors=True)
-            builder = builder.config(warehouse, self._stack.enter_context(kept))
-        return builder.getOrCreate()
+        return SparkSession.builder.getOrCreate()
 
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Ends with the block whatever has started, and refuses to start again."""
-        with self._stack.pop_all() as self._stack:
-            try:
-                yield
-            finally:
-                self.end()
-
-    def close(self) -> None:
-        """Ends what has started, now, and refuses to start again."""
-        with self.ending():
-            pass
-
-    def end(self) -> None:
-        """Refuses to start from now on; waits for a start that is under way."""
-        with self._starting:
-            self._failed = self._failed or RuntimeError("Spark has ended")
-
-
-_shared: SparkOnDemand | None = None
+    def end(self, *, running: bool) -> None:
+        """Ends what has started, and lets nothing start again. The JVM is killed where no task is ``running`` and no
+        log is left to write, which saves a second.
+        """
+        if not self._begun:
+            return
+        self._up.wait(_PATIENCE)
+        self._failed = self._failed or DependencyMissing("Spark has ended")
+        context, self._context = self._context, None
+        with suppress(Exception):  # whatever an unfinished start, or a JVM that has died, has to say
+            if context is not None:
+                logs = context.getConf().get("spark.eventLog.enabled", "false") == "true"
+                if running or logs or self._gateway is None or context.master[:6] != "local[":
+                    context.stop()
+        if self._gateway is not None:
+            process, self._gateway = self._gateway.proc, None
+            with suppress(Exception):
+                process.kill()
+                process.stdin.close()
+                process.wait(_PATIENCE)
+            _forget()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
-@contextmanager
-def shared_spark(execution: Execution, *, early: bool = False) -> Iterator[SparkOnDemand]:
-    """Yields the Spark of all jobs within the block, in any thread. It starts when one asks for it, its JVM at once if
-    ``early``, and ends with the block.
-    """
-    global _shared  # noqa: PLW0603  (as there is one SparkContext in a process)
-    if _shared is not None:  # that of the command line, which ends with this block then
-        with _shared.ending():
-            yield _shared
-        return
-    with ExitStack() as stack:
-        _shared = shared = SparkOnDemand(execution, stack)
-        try:
-            if early:
-                shared.begin()
-            yield shared
-        finally:
-            shared.end()
-            _shared = None
+def _forget() -> None:
+    """Lets PySpark forget a JVM that has gone, so that the next session of this process gets a new one."""
+    from pyspark import SparkContext
+
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        SparkSession._instantiatedSession = None
+
+
+def active_context() -> Any:
+    """Returns the SparkContext that is active in this process, or None."""
+    known = getattr(sys.modules.get("pyspark"), "SparkContext", None)  # another thread may be importing it
+    return getattr(known, "_active_spark_context", None)
+
+
+_spark: Spark | None = None
 
 
 @contextmanager
-def spark_on_demand(execution: Execution) -> Iterator[SparkOnDemand]:
-    """Yields Spark that has not started; what was asked for ends with the block, or with ``shared_spark``. It ends at
-    once where it was given up: a task that still runs would write into what the job is about to remove.
-    """
-    with ExitStack() as stack:
-        spark = _shared or SparkOnDemand(execution, stack)
-        try:
-            with plain_errors():
-                yield spark
-        except BaseException as error:
-            gave_up = isinstance(error, (KeyboardInterrupt, SparkError, ConnectionError, EOFError))
-            if gave_up or isinstance(error.__cause__, SparkError):
-                spark.close()
-            raise
+def shared_spark(name: str = "", options: Sequence[str] = (), *, debug: bool = False) -> Iterator[Spark]:
+    """Yields the Spark of this process, which starts when it is first needed, and ends with the outermost block."""
+    global _spark  # noqa: PLW0603  (as there is one SparkContext in a process)
+    outer, running = _spark, True
+    _spark = spark = outer or Spark(name, options, debug=debug)
+    try:
+        with plain_errors():
+            yield spark
+        running = False
+    except StoreFormatError as error:  # all tasks have ended, unless Spark itself could not go on
+        running = isinstance(error.__cause__, SparkError)
+        raise
+    finally:
+        if outer is None or running:
+            spark.end(running=running)
+        _spark = outer
 
 
 @contextmanager
-def spark_session(execution: Execution, *, delta: bool = False, lasts: bool = False) -> Iterator[SparkSession]:
+def spark_session(*, delta: bool = False, lasts: bool = False) -> Iterator[SparkSession]:
     """Yields a SparkSession; if a JVM begins for it, it is for Delta tables, and for work that ``lasts``, or not."""
-    with spark_on_demand(execution) as spark:
-        spark.adapt(delta=delta or execution.delta, lasts=lasts)
+    with shared_spark() as spark:
+        spark.begin(delta=delta, lasts=lasts)
         yield spark.session
 
 
+def on_one_machine() -> bool:
+    """Returns whether all tasks of the Spark that has begun run on the driver's machine."""
+    return (_spark or Spark()).context.master[:5] == "local"
+
+
 @contextmanager
-def runner_for(execution: Execution, reporter: Reporter, what: str, total: int) -> Iterator[TimedRunner]:
+def runner_for(reporter: Reporter, what: str, total: int) -> Iterator[TimedRunner]:
     """Yields what runs the tasks of a job in Spark, whose progress on ``total`` bytes is shown as ``what``."""
-    with spark_on_demand(execution) as spark, watched(spark.context, reporter, what, total) as runner:
+    with shared_spark() as spark, watched(spark.context, reporter, what, total) as runner:
         runner.stages["start of Spark"] = reporter.seconds
         yield runner
 

@@ -24,7 +24,6 @@ from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import LocalRunner, Runner
 from jobs.table import commits, messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
@@ -50,7 +49,7 @@ _PAUSE = 0.5
 _ROWS_COMPARED = 10_000
 
 
-def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: LoadOptions, reporter: Reporter) -> Report:
     """Returns the report of one load; its rows are in the table when it returns. Raises UsageError for a time zone that
     nobody knows, Refused for a table inside the store, else as ``open_store``, ``read_log``, ``plan_window`` and
     ``open_table``.
@@ -67,10 +66,10 @@ def run(options: LoadOptions, reporter: Reporter, execution: Execution = BROUGHT
     if outputs.lies_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with (
-        session.spark_on_demand(execution),
-        filled(store, reporter, one_machine=execution.on_one_machine) as whole,
+        session.shared_spark(),
+        filled(store, reporter) as whole,
     ):
-        load = Load(whole, options, path, reporter, execution, levels_shown=bool(shown))
+        load = Load(whole, options, path, reporter, levels_shown=bool(shown))
         facts = load.run()
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
@@ -87,7 +86,6 @@ class Load:
         options: LoadOptions,
         path: str,
         reporter: Reporter,
-        execution: Execution = BROUGHT,
         *,
         levels_shown: bool = True,
     ) -> None:
@@ -95,7 +93,6 @@ class Load:
         self._options = options
         self._path = path
         self._reporter = reporter
-        self._execution = execution
         self._run_id = uuid.uuid4().hex
         self._reading: LogReading | None = None
         self._drafts: Drafts | None = None
@@ -177,9 +174,7 @@ class Load:
         scan_from = segment_at(self._store.segments, begin)
         if scan_from is None:
             return {}
-        with session.runner_for(
-            self._execution, self._reporter, "check", self._store.segments[-1].end - begin
-        ) as runner:
+        with session.runner_for(self._reporter, "check", self._store.segments[-1].end - begin) as runner:
             reading = read_log(self._store, options, runner, begin=scan_from.base, on_damage="salvage")
         if reading.damaged_places or (reading.salvaged and reading.losses.strays) or reading.end < facts["to_offset"]:
             return {}
@@ -254,7 +249,7 @@ class Load:
                 with self._reporter.progress("scan", size):
                     self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
                 return self._reading
-            with session.runner_for(self._execution, self._reporter, "scan", size) as tasks:
+            with session.runner_for(self._reporter, "scan", size) as tasks:
                 split_size = split_size_for(size, tasks.parallelism)
                 runner: Runner = tasks
                 if table is not None and not window.repair and not options.dry_run:
@@ -298,7 +293,7 @@ class Load:
             tail=tail_of(self._store.segments, reading.end),
         )  # fmt: skip
         size = reading.end - window.rows_from
-        with session.runner_for(self._execution, self._reporter, "load", size) as runner:
+        with session.runner_for(self._reporter, "load", size) as runner:
             held: list[WrittenFile] = []
             missing = read.ranges
             if self._drafts:

@@ -30,7 +30,6 @@ from jobs.rebuild import planning
 from jobs.rebuild.build_store import scan_store
 from jobs.rebuild.staging import staging_beside
 from jobs.spark import session
-from jobs.spark.execution import BROUGHT, Execution
 from jobs.spark.runner import Runner
 from jobs.verify.compare_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues
 from jobs.verify.differences import Subject, Verdicts, Verification
@@ -45,7 +44,7 @@ from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import ABORT, LOCK
 
 
-def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUGHT) -> Report:
+def run(options: VerifyOptions, reporter: Reporter) -> Report:
     """Returns the report of one verification; differences are in it. Raises as ``open_store``, ``restored`` and
     ``read_log``.
     """
@@ -57,7 +56,7 @@ def run(options: VerifyOptions, reporter: Reporter, execution: Execution = BROUG
     work = locations.join(tempfile.gettempdir(), "rocketmq-store-spark-verify")
     with (
         staging_beside(work) as staging,
-        session.runner_for(execution, reporter, "verify", store.log_size) as runner,
+        session.runner_for(reporter, "verify", store.log_size) as runner,
     ):
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)

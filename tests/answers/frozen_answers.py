@@ -336,7 +336,6 @@ def checksum(directory: Path) -> str:
 def reports() -> list[str]:
     """What ``report --checks`` says of tables, in one Spark session."""
     from jobs.spark import session
-    from jobs.spark.execution import Execution
 
     lines = []
     with tempfile.TemporaryDirectory(prefix="answers-") as scratch:
@@ -348,7 +347,7 @@ def reports() -> list[str]:
                 with tasks_here():
                     run(["load", "--store", str(directory / "store"), "--broker-conf", str(directory / "broker.conf"),
                          "--table", str(table), "--cluster", "c", "--broker", "b"])  # fmt: skip
-        with session.spark_session(Execution("report", delta=True)):
+        with session.shared_spark("report"), session.spark_session(delta=True):
             for name, table in tables.items():
                 for by in ("topic", "queue", "date"):
                     code, report = run(["report", "--table", str(table), "--by", by, "--checks"])

@@ -152,9 +152,8 @@ def write_by_spark(table: Path, target: Path, master: str) -> tuple[float, int]:
 def write_here(table: str, target: str, master: str) -> None:
     """Prints the seconds of the second of two writes."""
     from jobs.spark import session
-    from jobs.spark.execution import Execution
 
-    with session.spark_session(Execution("load", options=("--master", master))) as spark:
+    with session.shared_spark("load", ("--master", master)), session.spark_session() as spark:
         rows = spark.read.parquet(table)
 
         def write() -> None:

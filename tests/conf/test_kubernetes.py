@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobs.spark import launch, spark_options
+from jobs.spark import launch
+from storeformat.javaproperties import parse_properties
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ def settings() -> dict[str, str]:
     """All settings that the file names, those after a # included."""
     lines = [line.removeprefix("#") for line in PROPERTIES.read_text().splitlines()]
     found = dict(line.split(maxsplit=1) for line in lines if line.startswith("spark."))
-    assert found.items() > spark_options.read_properties(PROPERTIES).items(), "some are commented out"
+    assert found.items() > parse_properties(PROPERTIES.read_text()).items(), "some are commented out"
     return found
 
 

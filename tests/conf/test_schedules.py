@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jobs.cli.command_line import JOBS, parse
-from jobs.spark import spark_options
+from jobs.spark import options as spark_options
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SCRIPT = "/opt/rocketmq-store-spark/spark-submit.sh"

@@ -145,7 +145,6 @@ def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
     """Returns the exit code of a run."""
     from jobs.cli import command_line
     from jobs.contract.reporter import Reporter
-    from jobs.spark import isolation
 
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else one that nohup ignores in the tests is ignored here, too
     try:
@@ -154,7 +153,6 @@ def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
             module.run(kind(**given), Reporter(quiet=True, stream=io.StringIO()))
             return 0
         tempfile.tempdir = fault.below
-        isolation._owner = os.getpid()
         sys.stdout = io.StringIO()
         sys.stderr = io.TextIOWrapper(os.fdopen(said, "wb", 0, closefd=False), write_through=True)
         with tasks_here():

@@ -23,7 +23,6 @@ from jobs.contract import option_values
 from jobs.contract import options as job_options
 from jobs.contract.report import Interrupted, Report
 from jobs.spark import session
-from jobs.spark.execution import Execution
 from storeformat import errors
 
 LEAST = {
@@ -143,12 +142,12 @@ def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Returns a stand-in for a job's module; its ``run`` may be replaced."""
     module = SimpleNamespace(run=lambda *_: Report("inspect", messages=3))
     monkeypatch.setitem(sys.modules, "jobs.query.inspection", module)
-    monkeypatch.setattr(session.SparkOnDemand, "begin", lambda *_: None)
+    monkeypatch.setattr(session.Spark, "begin", lambda *_: None)
     return module
 
 
 def raising(error: BaseException) -> Any:
-    def run(options: Any, reporter: Any, execution: Any) -> Report:
+    def run(options: Any, reporter: Any) -> Report:
         raise error
 
     return run
@@ -242,31 +241,48 @@ class TestRunning:
         assert "--from N" in capsys.readouterr().out
 
     @pytest.mark.parametrize(
-        ("words", "begins", "settings"),
+        ("words", "job", "begins", "given"),
         [
-            (["inspect", "--store", "S"], True, {"job": "inspect"}),
-            (["inspect", "--store", "S", "--limit", "1"], False, {"job": "inspect"}),
-            (["--master", "local[2]", "inspect", "--store", "S", "--debug"], True,
-             {"job": "inspect", "options": ("--master", "local[2]"), "debug": True}),
-            (["report", "--table", "T"], False, {"job": "report"}),
-            (["load", *LEAST["load"]], False, {"job": "load"}),
-            (["query", "--store", "S", "key", "--topic", "T", "--key", "k"], False, {"job": "query"}),
-            (["query", "--store", "S", "key", "--topic", "T", "--key", "k", "--scan"], True, {"job": "query"}),
+            (["inspect", "--store", "S"], "inspect", True, ((), False)),
+            (["inspect", "--store", "S", "--limit", "1"], "inspect", False, ((), False)),
+            (["--master", "local[2]", "inspect", "--store", "S", "--debug"], "inspect", True,
+             (("--master", "local[2]"), True)),
+            (["report", "--table", "T"], "report", False, ((), False)),
+            (["load", *LEAST["load"]], "load", False, ((), False)),
+            (["query", "--store", "S", "key", "--topic", "T", "--key", "k"], "query", False, None),
+            (["query", "--store", "S", "key", "--topic", "T", "--key", "k", "--scan"], "query", True, ((), False)),
+            (["preflight", "--store", "S"], "preflight", False, None),
         ],
     )  # fmt: skip
-    def test_one_value_says_how_the_job_executes(
-        self, words: list[str], begins: bool, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    def test_when_spark_begins(
+        self, words: list[str], job: str, begins: bool, given: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where Spark is sure to be needed, its JVM begins before anything else."""
-        seen: list[Execution] = []
-        begun: list[Execution] = []
-        module = SimpleNamespace(run=lambda options, reporter, execution: seen.append(execution) or Report("x"))
-        monkeypatch.setattr(session.SparkOnDemand, "begin", lambda spark: begun.append(spark._execution))
-        monkeypatch.setitem(sys.modules, JOBS[settings["job"]].module, module)
+        """Where it is sure to be needed, before anything else."""
+        done: list[Any] = []
+
+        def run(options: Any, reporter: Any) -> Report:
+            spark = session._spark
+            done.append(spark and (tuple(spark._options), spark._debug))
+            return Report("x")
+
+        monkeypatch.setattr(session.Spark, "begin", lambda spark: done.append("begin"))
+        monkeypatch.setitem(sys.modules, JOBS[job].module, SimpleNamespace(run=run))
         assert main(words, JOBS) == 0
-        options = settings.get("options", ())
-        assert seen == [Execution(**{**settings, "arguments": tuple(words[len(options) :])})]
-        assert begun == (seen if begins else [])
+        assert done == [*["begin"] * begins, given]
+
+    def test_signals_unwind_the_stack_but_those_that_were_ignored(self, job: Any) -> None:
+        def run(options: Any, reporter: Any) -> Report:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+            raise AssertionError
+
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            job.run = run
+            assert main(LINE, JOBS) == 143
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
     @pytest.mark.parametrize(("option", "heard"), [([], ""), (["--debug"], "ERROR:root:the gateway is gone\n")])
     def test_what_py4j_logs_is_heard_with_debug_alone(
@@ -277,7 +293,7 @@ class TestRunning:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        def run(options: Any, reporter: Any, execution: Any) -> Report:
+        def run(options: Any, reporter: Any) -> Report:
             logging.error("the gateway is gone")  # noqa: LOG015  (as py4j does)
             return Report("inspect")
 
@@ -321,7 +337,7 @@ class TestRunning:
     def test_stdout_has_a_report_that_its_file_cannot_take_any_more(
         self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
-        def run(options: Any, reporter: Any, execution: Any) -> Report:
+        def run(options: Any, reporter: Any) -> Report:
             (tmp_path / "reports").rmdir()
             (tmp_path / "reports").touch()
             return Report("inspect", "damaged")

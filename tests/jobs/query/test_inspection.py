@@ -18,7 +18,6 @@ from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, offline_store
-from jobs.spark.execution import BROUGHT
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog
 
@@ -223,7 +222,7 @@ class TestRecords:
         assert [row["commit_log_offset"] for row in report["records"]] == [offsets[1], *offsets[3:5]]
         assert (report["messages"], report["status"]) == (3, "damaged")
         assert all("body" in row for row in report["records"])
-        assert asked == [(BROUGHT, reporter, "inspect", 8192)]
+        assert asked == [(reporter, "inspect", 8192)]
 
 
 def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +254,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
         ],
     }  # fmt: skip
     assert {name: report[name] for name in expected} == expected
-    assert asked == [(BROUGHT, reporter, "inspect", 4096)]
+    assert asked == [(reporter, "inspect", 4096)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jobs.report import data_size
-from jobs.spark import spark_options
+from jobs.spark.options import CONF
+from storeformat.javaproperties import parse_properties
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,6 @@ def test_what_a_user_set_stays(given: str | None, size: int, found: int | None) 
 
 
 def test_the_default_is_that_of_the_configuration() -> None:
-    settings = spark_options.read_properties(spark_options.CONF / "spark-defaults.conf")
+    settings = parse_properties((CONF / "spark-defaults.conf").read_text())
     assert settings[data_size.SHUFFLE_PARTITIONS] == data_size.OUR_DEFAULT
     assert int(settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"]) <= 32  # tasks of every VACUUM

@@ -1,0 +1,20 @@
+"""The process that a local Spark forks its Python workers from, with what tasks need imported once for all of them.
+
+Spark puts a zip of PySpark before the installed package, and that has no bytecode: it costs 0.8 s at each start.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
+    import pyarrow as pa
+    from pyspark.daemon import manager
+
+    from storeformat.kernels import active
+    from udfs.log import scan  # noqa: F401  (for the workers)
+
+    pa.array([None])  # the first one looks for pandas
+    active()
+    manager()
