@@ -129,7 +129,7 @@ class Spark:
         with suppress(Exception):  # whatever an unfinished start, or a JVM that has died, has to say
             if context is not None:
                 logs = context.getConf().get("spark.eventLog.enabled", "false") == "true"
-                if running or logs or self._gateway is None or context.master[:6] != "local[":
+                if running or logs or self._gateway is None or str(context.master)[:6] != "local[":
                     context.stop()
         if self._gateway is not None:
             process, self._gateway = self._gateway.proc, None
@@ -190,7 +190,7 @@ def spark_session(*, delta: bool = False, lasts: bool = False) -> Iterator[Spark
 
 def on_one_machine() -> bool:
     """Returns whether all tasks of the Spark that has begun run on the driver's machine."""
-    return (_spark or Spark()).context.master[:5] == "local"
+    return (_spark or Spark()).master == "local"
 
 
 @contextmanager
