@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ QUICK = (
 """Settings of Spark for tables of a few rows: few tasks for each step, and plans that are interpreted, not compiled."""
 
 
-ONE_SESSION = "spark-session"
+_SHARES_SPARK = re.compile(r"\b(spark: SparkSession|bench: Bench)\b")
 RELEASE_MARKS = frozenset({"realstore", "broker", "hadoop", "servers", "notebook", "browser", "benchmark", "slow"})
 """What `.ci/run` leaves to `.ci/release`."""
 
@@ -65,8 +67,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks = {mark.name for mark in item.iter_markers()}
         if hasattr(getattr(item, "function", None), "hypothesis"):
             item.add_marker("property")
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(ONE_SESSION))
         if marks & RELEASE_MARKS and not ("daily" in marks and "slow" not in marks and NEWEST_BROKER in values):
             item.add_marker("release")
     heavy = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("daily")}
@@ -82,14 +82,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What shares the Spark session runs in one process, which saves two JVMs and their warming up (110 core seconds of
-    390); of the rest a file stays together. xdist puts the name of a group behind a test's own.
+    """A file stays together, and those whose tests share the Spark session run in one process, which saves two JVMs and
+    their warming up (110 core seconds of 390).
     """
     from xdist.scheduler import LoadFileScheduling
 
+    @cache
+    def shares_spark(file: str) -> bool:
+        return _SHARES_SPARK.search((config.rootpath / file).read_text(encoding="utf-8")) is not None
+
     class OneSession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return ONE_SESSION if nodeid.endswith(f"@{ONE_SESSION}") else str(super()._split_scope(nodeid))
+            file = str(super()._split_scope(nodeid))
+            return "spark" if shares_spark(file) else file
 
     return OneSession(config, log) if config.getoption("dist") == "loadgroup" else None
 

@@ -28,6 +28,7 @@ from jobs.spark import launch, session
 from jobs.spark.options import split_command_line, values_of
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
+from storeformat.storage import locations
 
 PROGRAM = "spark-submit.sh"
 EXIT_CODES = """\
@@ -139,7 +140,9 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             if options.scans_log:
                 launch.require_java()
             return 0
-        wanted, options = options, replace(options, report_file=None)
+        wanted, options = options, replace(options, report_file=None, metrics=None)
+        refuse_in_store(wanted)
+        options = replace(wanted, report_file=None)
         refuse_unwritable(wanted.report_file)
         options = wanted
         if not debug:
@@ -194,6 +197,17 @@ def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
         return job_options.from_arguments(job_options.JobOptions, parser.parse_known_args(arguments)[0])
     except UsageError:
         return job_options.JobOptions(json="--json" in arguments)
+
+
+def refuse_in_store(options: job_options.JobOptions) -> None:
+    """Raises Refused for a file to be written inside the store, UsageError for two reports in one file."""
+    if options.metrics is not None and options.metrics == options.report_file:
+        raise UsageError("--report and --metrics need two files")
+    places = [getattr(options, "store", ""), *getattr(options, "commitlog", ())]
+    for path in filter(None, (options.report_file, options.metrics, getattr(options, "export", None))):
+        for place in filter(None, places):
+            if locations.is_inside(os.path.realpath(path), os.path.realpath(place)):
+                raise Refused("only publish and restore write into a store", path=path)
 
 
 def refuse_unwritable(report_file: str | None) -> None:

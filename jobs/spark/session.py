@@ -190,7 +190,7 @@ def spark_session(*, delta: bool = False, lasts: bool = False) -> Iterator[Spark
 
 def on_one_machine() -> bool:
     """Returns whether all tasks of the Spark that has begun run on the driver's machine."""
-    return (_spark or Spark()).master == "local"
+    return str((_spark or Spark()).context.master).startswith("local")
 
 
 @contextmanager

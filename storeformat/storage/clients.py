@@ -51,7 +51,11 @@ def hdfs_client(uri: str) -> Any:
             return [_dated(item) for item in found] if detail else [item["name"] for item in found]
 
     host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
-    return pafs.PyFileSystem(pafs.FSSpecHandler(DatedHdfs(host or None, int(port) if port else None)))
+    try:
+        client = DatedHdfs(host or None, int(port) if port else None)
+    except (RuntimeError, ValueError) as error:  # hdfs-native's own words
+        raise DependencyMissing(f"no client for this address: {error}", path=uri) from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(client))
 
 
 def _dated(item: dict[str, Any]) -> dict[str, Any]:

@@ -153,7 +153,9 @@ class SwapJournal:
             and 0 <= self.log.begin <= self.log.end < 1 << 63
             and self.log.broker_version in VERSIONS
             and self.log.directories
-            and all(type(path) is str and "\0" not in path for path in self.log.directories)
+            and all(
+                type(path) is str and "\0" not in path and locations.is_local(path) for path in self.log.directories
+            )
         ):
             raise ValueError("not what this program writes")
 

@@ -334,6 +334,21 @@ class TestRunning:
             assert said.err.count("report cannot be written") == 1
             assert json.loads(said.out)["status"] == "error"
 
+    @pytest.mark.parametrize("option", ["--report", "--metrics"])
+    def test_no_report_goes_into_a_store(
+        self, option: str, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        """Nor over a segment of its log, through a link either."""
+        (tmp_path / "store").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "store")
+        job.run = raising(AssertionError("must not run"))
+        line = ["inspect", "--store", str(tmp_path / "store")]
+        for place in ("store/00000000000000000000", "link/r"):
+            assert main([*line, option, str(tmp_path / place)], JOBS) == 2
+        assert "only publish and restore write into a store" in capsys.readouterr().err
+        assert main([*line, "--report", "r", "--metrics", "r"], JOBS) == 64
+        assert not list((tmp_path / "store").iterdir())
+
     def test_stdout_has_a_report_that_its_file_cannot_take_any_more(
         self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
