@@ -41,7 +41,7 @@ try_pip() { # COMMAND OPTIONS...
     TMPDIR="$tmp" "$venv/bin/python" -I -m pip "$@" --no-deps --no-build-isolation --use-pep517 --require-hashes \
         --progress-bar off --disable-pip-version-check ${wheels:+--no-index --find-links "$wheels"} >>"$log" 2>&1
 }
-pip() { try_pip "$@" || fail 69 "pip $1: $(grep -o 'ERROR: .*' "$log" | tail -n 1) ($log; without a network: --setup --from FILE)"; }
+pip() { try_pip "$@" || fail 69 "pip $1: $(sed -n 's/^ *ERROR: //p' "$log" | tail -n 1) ($log; without a network: --setup --from FILE)"; }
 packages() { # COMMAND OPTIONS...
     pip "$@" -r "$conf/requirements/build.txt"
     pip "$@" -r "$conf/requirements/setup.txt"

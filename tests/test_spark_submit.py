@@ -169,7 +169,7 @@ class TestSetUp:
         done = start("--setup", pip="echo ERROR: No matching distribution found for x==1; echo notice; exit 1")
         assert (done.returncode, done.stdout) == (69, "")
         assert done.stderr.splitlines()[-1] == (
-            "error: pip install: ERROR: No matching distribution found for x==1"
+            "error: pip install: No matching distribution found for x==1"
             f" ({checkout}/.venv.log; without a network: --setup --from FILE)"
         )
         assert not (checkout / ".venv" / "ready").exists()
