@@ -111,7 +111,7 @@ set_up() ( # a subshell, for its umask and its lock
     mkdir -p "$tmp"
     for extra in $extras; do
         say "  extra $extra"
-        pip install -r "$conf/requirements/$extra.txt"
+        pip install --no-compile -r "$conf/requirements/$extra.txt"
     done
     rm -rf "$tmp"
 )
