@@ -9,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST_TOOLS = (
-    "*mypyc*", "IPython", "PIL", "boto*", "cfnlint", "cryptography*", "debugpy*", "fake_gcs*", "fontTools", "hypothesis*",
-    "jedi*", "jsonschema*", "jupyter*", "kiwisolver*", "matplotlib*", "moto", "mypy*", "networkx", "notebook*", "openapi*",
-    "pip", "pygments", "setuptools", "sympy",
+    "*mypyc*", "IPython", "PIL", "boto*", "cfnlint", "cryptography*", "debugpy*", "fake_gcs*", "fontTools", "grimp",
+    "hypothesis*", "jedi*", "jsonschema*", "jupyter*", "kiwisolver*", "libcst", "matplotlib*", "moto", "mypy*",
+    "networkx", "notebook*", "openapi*", "pillow*", "pip", "pygments", "setuptools", "sympy",
 )  # fmt: skip
 """The largest packages of the environment of the tests that no executor needs."""
 
