@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.patching import stand_in
 
 from jobs.spark import launch
 from storeformat.errors import DependencyMissing
@@ -86,7 +87,7 @@ def test_executors_get_the_program_as_a_zip(tmp_path: Path) -> None:
 
 def test_in_cluster_mode_the_process_becomes_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
+    stand_in(monkeypatch, launch, "os", execv=lambda program, line: became.append(line))
     monkeypatch.setenv("SPARK_HOME", "/spark")
     monkeypatch.setattr(launch, "application_zip", lambda directory: "/ours.zip")
     launch.become_spark_submit(["--deploy-mode", "cluster", "--py-files", "/a.zip"], ["load", "--store", "s"])
@@ -97,7 +98,8 @@ def test_in_cluster_mode_the_process_becomes_spark_submit(tmp_path: Path, monkey
 
 
 def test_a_program_that_makes_its_own_session_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {**os.environ})
+    for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "PYTHONPATH", "SPARK_DRIVER_MEMORY", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.setenv(name, "")  # as it is to be afterwards
     monkeypatch.setattr(launch, "STARTED_BY_SPARK", False)
     launch.prepare(["--name", "x"])
     assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith("--name x pyspark-shell")
