@@ -23,11 +23,11 @@ from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from jobs.log.stray_records import StrayRecord, place_strays
 from storeformat import message as m
 from storeformat.arrays import Bools
+from storeformat.limits import LISTED
 from storeformat.log.record_ref import RecordRef
 from storeformat.record.dispatch import topic_names
 from udfs.log.scan import SplitScan
 
-MOST_ROWS = 1_000
 DAMAGE = "damaged bytes of the log"
 NO_DAMAGE = "no damaged bytes: flags, the topic or the queue id of a record in between may be damaged"
 _Queue = tuple[str, int]
@@ -80,8 +80,8 @@ class Losses:
         return {
             "lost_messages": self.messages,
             "lost_messages_at_least": self.at_least,
-            "losses": [dict(vars(row)) for row in self.rows[:MOST_ROWS]],
-            "stray_records": [stray.as_row() for stray in self.strays[:MOST_ROWS]],
+            "losses": [dict(vars(row)) for row in self.rows[:LISTED]],
+            "stray_records": [stray.as_row() for stray in self.strays[:LISTED]],
         }
 
 

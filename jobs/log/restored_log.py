@@ -30,6 +30,7 @@ from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, NotAStore, Refused, WrongSettings
+from storeformat.limits import LISTED
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment
 from storeformat.storage import files, locations
@@ -37,9 +38,6 @@ from storeformat.store.layout import StoreLayout, file_name
 from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.segment_files import find_segments
 from udfs.log.log_copies import MadeSegment, make_segment
-
-_MOST_MISSING = 1_000
-"""Segments in a row that are made of copies, as many as may be missing between two (``find_segments``)."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +185,9 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
     """Returns the segments of a log from one offset to another, where no file of the store holds any."""
     first = store.segments[0]
     directory, size = locations.parent_of(first.path), first.size
-    if end - begin > _MOST_MISSING * size:
+    if end - begin > LISTED * size:
         raise NotAStore(
-            f"the log and what its copies and queues show lie more than {_MOST_MISSING} segments apart",
+            f"the log and what its copies and queues show lie more than {LISTED} segments apart",
             path=store.root, offset=begin, advice="these are two logs, or one damaged number: leave out the --replica",
         )  # fmt: skip
     return [

@@ -32,7 +32,6 @@ _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")
 _EPOCHS = "epochFileCheckpoint"
 _IDENTITY = "brokerIdentity"  # what a member keeps of its registration with the controller (5.1.0 and later)
 _NUMBER = re.compile("[+-]?[0-9]+")
-_LARGEST_EPOCHS = 16 << 20
 _FILES_REVISED = 2  # files at the end of the timer log whose entries recovery puts back into the wheel
 
 
@@ -292,7 +291,7 @@ def _epochs(path: str) -> str:
     if files.size_of(path) is None:
         return "absent"
     try:
-        lines = re.split("\r\n|\r|\n", files.read_bytes(path, _LARGEST_EPOCHS).decode())
+        lines = re.split("\r\n|\r|\n", files.read_bytes(path).decode())
     except UnicodeDecodeError:
         return "torn"
     lines = lines[:-1] if lines[-1] == "" else lines

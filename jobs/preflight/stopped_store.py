@@ -27,8 +27,6 @@ from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.store import Store, find_store
 
-_LARGEST_CHECKPOINT = 1 << 20
-
 
 @dataclass(frozen=True)
 class RocksDb:
@@ -136,7 +134,7 @@ def read_stopped_store(
     furthest = furthest_unit(queues.values())
     after_crash = files.exists(store.place(ABORT))
     path = store.place(CHECKPOINT)
-    page = parse_checkpoint(files.read_bytes(path, _LARGEST_CHECKPOINT) if files.size_of(path) else bytes(PAGE_SIZE))
+    page = parse_checkpoint(files.read_bytes(path) if files.size_of(path) else bytes(PAGE_SIZE))
     again = redispatch(log.segments, page, rules, conf, furthest, after_crash=after_crash)
     met_from = looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
     if log.of_group:

@@ -15,6 +15,7 @@ from jobs.log.opening import OpenedStore
 from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.index import index_file
+from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
@@ -122,14 +123,18 @@ class OfflineStore:
         """Returns the files of a consume queue in order; raises MissingInput where the store has no such queue."""
         return [
             FileUnits(
-                int(entry.name) // consume_queue.UNIT_SIZE, consume_queue.parse_units(files.read_bytes(entry.path))
+                int(entry.name) // consume_queue.UNIT_SIZE,
+                consume_queue.parse_units(files.read_bytes(entry.path, MAPPED_FILE)),
             )
             for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)
         ]
 
     def batch_queue(self, topic: str, queue_id: int) -> list[Structs]:
         """Returns the units of a BatchCQ topic's queue, file by file; raises MissingInput where there is none."""
-        contents = [files.read_bytes(entry.path) for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)]
+        contents = [
+            files.read_bytes(entry.path, MAPPED_FILE)
+            for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)
+        ]
         return batch_queue_search.recovered([batch_consume_queue.parse_units(content) for content in contents])
 
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
@@ -213,7 +218,9 @@ class OfflineStore:
             first = int(entry.name) // consume_queue.UNIT_SIZE
             if not batch and entry.size >= 0 and first + entry.size // consume_queue.UNIT_SIZE <= begin:
                 continue
-            units = (batch_consume_queue if batch else consume_queue).parse_units(files.read_bytes(entry.path))
+            units = (batch_consume_queue if batch else consume_queue).parse_units(
+                files.read_bytes(entry.path, MAPPED_FILE)
+            )
             valid = batch_consume_queue.is_valid(units) if batch else consume_queue.is_valid(units)
             ends = number >= len(entries) - RECOVERED_FILES and not valid.all()
             stop = int((~valid).argmax()) if ends else len(units)

@@ -34,9 +34,6 @@ from udfs.files.output_files import FileRows
 MANIFEST = "manifest.json"
 FORMAT = 2
 
-_MOST_BYTES = 1 << 30
-"""More than any manifest has: a file takes some 200 bytes."""
-
 
 def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[bytes]:
     """Yields the text of a manifest, piece by piece; the files come last, one a line."""
@@ -149,7 +146,7 @@ def read_manifest(directory: str) -> Manifest:
         moved = "an empty one was published: what it held is in that store, and its manifest in the store's backup/"
         advice = f"run rebuild --output first ({moved})" if empty else "run rebuild --output first"
         raise Refused("this is not a finished rebuild: it has no manifest", path=path, advice=advice)
-    data = files.read_bytes(path, _MOST_BYTES)
+    data = files.read_bytes(path)
     try:
         facts: dict[str, Any] = json.loads(data)
         if facts["format"] != FORMAT:

@@ -22,6 +22,7 @@ from storeformat.arrays import Bools, Int64s, narrow
 from storeformat.errors import Refused
 from storeformat.index import index_file
 from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from storeformat.limits import LISTED
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import check_file_size
@@ -37,8 +38,6 @@ from storeformat.store.layout import (
 from udfs.files.build import PlannedExtFile, PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
 from udfs.log.scan import SplitScan
 from udfs.log.staged_files import Slices
-
-MOST_NOTES = 1_000
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def _queue_notes(plan: consume_queue.RunPositions, table: QueueRuns) -> Iterator
         ),
         (plan.shifted, "queue offsets are missing before these messages: as in the broker they move up"),
     ):
-        for queue in np.flatnonzero(column)[:MOST_NOTES].tolist():
+        for queue in np.flatnonzero(column)[:LISTED].tolist():
             yield QueueNote(*table.queue_of(int(plan.queues[queue])), note, int(column[queue]))
 
 

@@ -41,6 +41,7 @@ from urllib.parse import quote, unquote
 import pyarrow.parquet as pq
 
 from storeformat.errors import MissingInput, NotAStore
+from storeformat.limits import READ_WHOLE
 from storeformat.storage import files, locations
 from udfs.table import schemas
 
@@ -48,10 +49,6 @@ APPLICATION = "rocketmq-store-spark"
 _SALVAGED, _TAIL = "salvaged", "tail"
 _MOST_PARTS = 10_000
 """More than a checkpoint has: each takes up to a million files."""
-_MOST_TOLD = 16 << 20
-"""Bytes of ``_last_checkpoint``, which names a checkpoint and its schema."""
-_MOST_ACTIONS = 256 << 20
-"""Bytes of a commit, which names some hundreds of thousands of files, and of its checksum."""
 _READ = re.compile(r"_last_checkpoint|\d{20}\..*(?:json|parquet|crc)")
 """Names in Delta's log that delta-rs opens."""
 _ACTIONS = re.compile(r"\d{20}\.(?:checkpoint\..*)?json")
@@ -191,9 +188,8 @@ def refuse_irregular_log(table: str) -> None:
     for entry in [*filter(lambda one: one.leads_nowhere or _READ.fullmatch(one.name), entries), *sidecars]:
         if entry.size < 0:
             raise NotAStore("this is not a regular file", path=entry.path)
-        most = _MOST_TOLD if entry.name == "_last_checkpoint" else _MOST_ACTIONS
-        if entry.size > most and not entry.name.endswith(".parquet"):
-            raise NotAStore("too large", path=entry.path, found=entry.size, expected=f"at most {most} bytes")
+        if entry.size > READ_WHOLE and not entry.name.endswith(".parquet"):
+            raise NotAStore("too large", path=entry.path, found=entry.size, expected=f"at most {READ_WHOLE} bytes")
     checkpoint = newest_checkpoint(table, 1 << 62)
     first = f"{checkpoint[0] if checkpoint else 0:020d}"
     for entry in entries:
@@ -240,7 +236,7 @@ def newest_checkpoint(table: str, newest: int) -> tuple[int, list[str]] | None:
     """Returns version and files of the newest checkpoint of a version or before, None without one."""
     log = locations.join(table, "_delta_log")
     try:
-        last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint"), _MOST_TOLD))
+        last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint")))
         version, parts = int(last["version"]), last.get("parts")
         name = f"{version:020d}.checkpoint"
         if "v2Checkpoint" in last:

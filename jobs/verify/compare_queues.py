@@ -12,6 +12,7 @@ from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verification
 from storeformat.arrays import LogExtent
+from storeformat.limits import MAPPED_FILE
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
@@ -162,7 +163,9 @@ def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
     for base, size in sorted(compared.queues[queue].found.items()):
         if size != task.file_size or base % task.file_size:
             continue
-        units = np.frombuffer(files.read_bytes(locations.join(task.root, compared.path(queue, base))), BATCH_UNIT)
+        units = np.frombuffer(
+            files.read_bytes(locations.join(task.root, compared.path(queue, base)), MAPPED_FILE), BATCH_UNIT
+        )
         written = written_units(units)
         alive = np.flatnonzero(units["phy_offset"][:written] >= task.log.begin)
         place = base // BATCH_UNIT_SIZE + (int(alive[0]) if len(alive) else written)

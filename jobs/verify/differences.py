@@ -16,10 +16,8 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.index.index_check import IndexFault
+from storeformat.limits import LISTED
 from storeformat.queues.queue_check import UnitFault
-
-MOST_DIFFERENCES = 1_000
-MOST_HAZARDS = 1_000
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Verdicts:
     ) -> None:
         """Adds ``count`` differences of one cause; the first of them is shown if there is room (none for 0)."""
         self.counts[cause] += count
-        if len(self.differences) < MOST_DIFFERENCES:
+        if len(self.differences) < LISTED:
             self.differences.append(
                 {
                     **subject.as_row(),
@@ -85,7 +83,7 @@ class Verdicts:
     def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
         """Adds one hazard."""
         self.hazard_counts[hazard] += 1
-        if len(self.hazards) < MOST_HAZARDS:
+        if len(self.hazards) < LISTED:
             self.hazards.append({"hazard": hazard, "what": what, **subject.as_row(), **facts, "advice": advice})
 
     def note(self, text: str) -> None:

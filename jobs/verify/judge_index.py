@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs.log.opening import OpenedStore
-from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts, Verification
+from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.entries import Rows
 from storeformat.index.index_check import FileContext, IndexComparison
 from storeformat.index.matching import CHUNK, as_keys
+from storeformat.limits import LISTED
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
 from udfs.files.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
@@ -193,7 +194,7 @@ def _keys_in(gap: _OmittedRows, rows: Rows) -> tuple[int, list[dict[str, int]]]:
     for begin in range(gap.begin, gap.end, CHUNK):
         block = rows.read(begin, min(begin + CHUNK, gap.end))
         block = block if gap.with_tags else block[block["key_hash"] >= 0]
-        shown += as_keys(block[: MOST_DIFFERENCES - len(shown)])
+        shown += as_keys(block[: LISTED - len(shown)])
         count += len(block)
     return count, shown
 

@@ -19,8 +19,9 @@ import numpy as np
 from jobs.contract.commands import command
 from jobs.log.opening import OpenedStore
 from jobs.verify.compare_queues import LITE_PREFIX, QueuesCompared, TopicQueue, run_checks
-from jobs.verify.differences import MOST_DIFFERENCES, Subject, Verdicts, Verification
+from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import Int64s
+from storeformat.limits import LISTED
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.broker_lock import is_live
@@ -132,7 +133,7 @@ def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions)
         expected = f"{units.counts['missing_unit']} units" if units is not None else "units of deleted messages"
         verdicts.differ(compared.subject(queue, base), "missing_file", expected=expected)
     uncounted = len(between) - sum(base in between for base in those.found)
-    for base in islice((base for base in between if base not in those.found), MOST_DIFFERENCES):
+    for base in islice((base for base in between if base not in those.found), LISTED):
         verdicts.differ(compared.subject(queue, base), "missing_file", expected="units of deleted messages")
         uncounted -= 1
     verdicts.count("missing_file", uncounted)  # a damaged queue offset may make more of them than can be listed

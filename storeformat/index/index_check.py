@@ -19,8 +19,7 @@ from storeformat.index.entries import Rows, hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
 from storeformat.index.matching import CHUNK, SEARCH, Coverage, Matched, Matching
 from storeformat.kernels import active
-
-MOST_FAULTS = 1_000
+from storeformat.limits import LISTED
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class IndexComparison(Coverage):
     def fault(self, position: int, cause: str, expected: object, found: object, count: int = 1) -> None:
         """Notes one fault (or counts several and shows the first)."""
         self.counts[cause] = self.counts.get(cause, 0) + count
-        if len(self.faults) < MOST_FAULTS:
+        if len(self.faults) < LISTED:
             self.faults.append(IndexFault(position, cause, expected, found))
 
 
@@ -177,7 +176,7 @@ class _Comparison:
     def _note_entries(
         self, cause: str, places: Int64s, position: int, entries: Structs, expected: Structs | None
     ) -> None:
-        for place in places[: max(MOST_FAULTS - len(self.result.faults), 0)].tolist():
+        for place in places[: max(LISTED - len(self.result.faults), 0)].tolist():
             want = None if expected is None else expected[place]
             self.result.fault(position + ENTRY_SIZE * place, cause, as_fields(want), as_fields(entries[place]), 0)
         if len(places):
@@ -195,7 +194,7 @@ class _Comparison:
         self.result.used_slots = int(np.count_nonzero(table))
 
     def _settle(self, number: int, count: int) -> int:
-        for _ in range(MOST_FAULTS):
+        for _ in range(LISTED):
             if number <= count:
                 return number
             entry = self._entries(number, number + 1)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, leading
 from storeformat.index.entries import Rows, hashes_of
+from storeformat.limits import LISTED
 
 CHUNK = 1 << 17
 """Entries compared at a time."""
@@ -33,7 +34,6 @@ CHUNK = 1 << 17
 SEARCH = 256
 """Entries at either end of a chunk that may be wrong before its place in the log is lost."""
 
-MOST_SHOWN = 1_000
 _MOST_ROWS = 4 * CHUNK
 
 
@@ -226,7 +226,7 @@ class Matching:
             self._result.absent_tags += int((~keys).sum())
             rows = rows[keys]
         self._result.missing += len(rows)
-        self._result.missing_shown += as_keys(rows[: MOST_SHOWN - len(self._result.missing_shown)])
+        self._result.missing_shown += as_keys(rows[: LISTED - len(self._result.missing_shown)])
 
     def close(self) -> None:
         """Ends the file: rows from TAGS after the last entry belong to it if it has none."""

@@ -43,8 +43,6 @@ GROUP_PREFIX, DATA = "dledger-", "data"
 _NUMBER = struct.Struct(">8xqq")
 _MAGIC_AND_SIZE = struct.Struct(">ii")
 _UNKNOWN = EntryNumber(-1, -1)
-_LARGEST_CHECKPOINT = 64 << 10
-"""Bytes, many times what its few numbers take."""
 _COMMITTED = re.compile(r"\s*committedIndex\s*=\s*(-?[0-9]{1,19})\s*")
 
 
@@ -137,7 +135,7 @@ def committed_index(checkpoint: str) -> int | None:
     """Returns ``committedIndex`` of a group's checkpoint file; None where there is none (-1: nothing is committed)."""
     if not files.size_of(checkpoint):
         return None
-    lines = files.read_bytes(checkpoint, _LARGEST_CHECKPOINT).decode("utf-8", "replace").splitlines()
+    lines = files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines()
     found = (parse_long(line[1]) for line in map(_COMMITTED.fullmatch, lines) if line)
     return next((index for index in found if index is not None), None)
 

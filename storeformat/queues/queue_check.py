@@ -25,13 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs, as_fields
+from storeformat.limits import LISTED
 from storeformat.queues import batch_consume_queue
 from storeformat.queues.consume_queue import PRE_BLANK, UNIT, is_pre_blank, is_valid
 from storeformat.queues.consume_queue_ext import is_address
-
-MOST_FAULTS = 1_000
-"""Faults and old units kept one by one; the counts are always complete."""
-
 
 _FURTHER_FIELDS = {
     "msg_base_offset": "wrong_offset",
@@ -61,7 +58,7 @@ class UnitFault:
 class UnitsAfterEnd:
     """Valid units of one file after the queue's last one, where it should hold none.
 
-    The columns have a row for each of the first ``MOST_FAULTS`` that point into the log: its place (in units), the
+    The columns have a row for each of the first ``LISTED`` that point into the log: its place (in units), the
     offset and the size of its record.
     """
 
@@ -163,7 +160,7 @@ def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
 def _after_end(places: Int64s, end: int, found: Structs, log: LogExtent) -> UnitsAfterEnd:
     offsets = found["phy_offset"][places].astype(np.int64)
     inside = places[offsets < log.end]
-    shown = inside[:MOST_FAULTS]
+    shown = inside[:LISTED]
     return UnitsAfterEnd(
         shown,
         found["phy_offset"][shown].astype(np.int64),
@@ -248,7 +245,7 @@ def with_wrong_tags_codes(
     counts["wrong_tags_code"] = counts.get("wrong_tags_code", 0) + len(places)
     return replace(
         comparison,
-        faults=(*comparison.faults, *faults.listed())[:MOST_FAULTS],
+        faults=(*comparison.faults, *faults.listed())[:LISTED],
         counts=counts,
         compared=comparison.compared - len(places),
         ext_places=np.setdiff1d(comparison.ext_places, places),
@@ -270,11 +267,11 @@ class _Faults:
         if not len(places):
             return
         self.counts[cause] = self.counts.get(cause, 0) + len(places)
-        for place in places[:MOST_FAULTS].tolist():
+        for place in places[:LISTED].tolist():
             want = _PRE_BLANK_UNIT[0] if blank else None if expected is None else expected[place]
             unwritten = cause == "missing_unit" and bool(_is_zero(self._found[place : place + 1])[0])
             have = None if unwritten else self._found[place]
             self._faults.append(UnitFault(place * self._found.dtype.itemsize, cause, as_fields(want), as_fields(have)))
 
     def listed(self) -> list[UnitFault]:
-        return sorted(self._faults, key=lambda fault: fault.position)[:MOST_FAULTS]
+        return sorted(self._faults, key=lambda fault: fault.position)[:LISTED]

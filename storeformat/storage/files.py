@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
+from storeformat.limits import READ_WHOLE
 from storeformat.storage import clients, locations
 from storeformat.storage.local_files import data_ranges, scanned
-
-MOST_BYTES = (1 << 31) - 1
-"""No file that is read whole is larger: a broker maps its files with an int length."""
 
 _COPY_CHUNK = 8 << 20
 
@@ -223,7 +221,7 @@ class RangeReader:
         self.close()
 
 
-def read_bytes(path: str, limit: int = MOST_BYTES) -> bytes:
+def read_bytes(path: str, limit: int = READ_WHOLE) -> bytes:
     """Returns a whole file; raises MissingInput if there is none, NotAStore if it has more than ``limit`` bytes."""
     size = size_of(path)
     if size is None:

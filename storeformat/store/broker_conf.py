@@ -21,8 +21,6 @@ from storeformat.storage import files
 from storeformat.store.layout import StoreLayout, apply_settings, broker_name
 from storeformat.store.setting_names import EFFECTS, nearest_names
 
-LARGEST = 1 << 20
-"""Bytes of a broker.conf at most."""
 _NUMBERS = frozenset({
     *(broker_name(field.name) for field in fields(StoreLayout) if field.type == "int"),
     "commitLogRecoverMaxNum", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
@@ -99,7 +97,7 @@ def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ())
             raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)
     if path is None:
         return BrokerConf(dict(settings), from_file=False)
-    written = parse_properties(files.read_bytes(path, LARGEST).decode("latin-1"))
+    written = parse_properties(files.read_bytes(path).decode("latin-1"))
     if torn := [name for name, text in written.items() if "\0" in text]:
         raise WrongSettings("this broker.conf is torn: a value holds a byte of zero", path=path, found=torn[0])
     return BrokerConf({**written, **dict(settings)}, path=path)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, starmap
 
 from storeformat.errors import MissingInput, NotAStore
+from storeformat.limits import LISTED
 from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, framing_of, is_of_group
 from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
@@ -21,8 +22,6 @@ from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, file_name, is_file_name
 from storeformat.store.log_directories import group_directories
 
-_MOST_MISSING = 1_000
-"""Segments in a row that may be missing: more are a file of another log."""
 _MOST_STRAY = 20
 """So many names an error shows."""
 
@@ -106,7 +105,7 @@ def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
     """Yields the segments in their full length, and those that are missing between them."""
     end: int | None = None
     for segment in segments:
-        fits = end is not None and segment.base % size == 0 and segment.base - end <= _MOST_MISSING * size
+        fits = end is not None and segment.base % size == 0 and segment.base - end <= LISTED * size
         while fits and end is not None and end < segment.base:
             path = locations.join(locations.parent_of(segment.path), file_name(end))
             yield Segment(path, end, size, segment.framing, missing=size)

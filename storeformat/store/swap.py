@@ -59,8 +59,6 @@ JOURNAL_FORMAT = 1
 PUBLISH, RESTORE = "publish", "restore"
 STAGING, SWAPPING, FINISHED, UNDONE = "staging", "swapping", "finished", "undone"
 
-MOST_BYTES = 64 << 20
-"""More than any journal has: with ``--topic`` one queue takes some 80 bytes."""
 LAST_SEQUENCE = (1 << 63) - 1
 
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
@@ -207,7 +205,7 @@ def swaps(root: str) -> list[Swap]:
         path = locations.join(entry.path, JOURNAL)
         if not entry.is_directory or not durable.present(path):
             continue
-        data = files.read_bytes(path, MOST_BYTES)
+        data = files.read_bytes(path)
         try:
             journal = SwapJournal.from_json(data)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:

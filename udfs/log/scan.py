@@ -19,6 +19,7 @@ from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.kernels import PlainStop, Tally
+from storeformat.limits import LISTED
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.chain import ChainReport
 from storeformat.log.chain_walk import ChainWalk
@@ -48,7 +49,6 @@ from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES, TimerEvent, real_
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_MOST_REFS = 1_000
 _FOUND = (REAL_PROPERTIES, SUBSCRIPTION_PROPERTIES, TIMER_PROPERTIES)
 _RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 
@@ -282,7 +282,7 @@ class _Dispatch:
         tally[Tally.LAST_RECORD] = block.offsets[-1]
         foreign = np.flatnonzero(block.foreign)
         self._foreign += [(int(block.offsets[row]), int(heads.total_size[row])) for row in foreign]
-        room = _MOST_REFS - len(self._foreign_refs)
+        room = LISTED - len(self._foreign_refs)
         self._foreign_refs += [record_ref(block, row) for row in foreign[:room].tolist()]
         self._fillers += _fillers(block)
         if self._finds_real_queues:

@@ -41,8 +41,6 @@ from storeformat.store.layout import LOCK
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
-LARGEST_FILE = 256 << 20
-"""A larger file is not a broker's: a hundred thousand topics take 30 MB."""
 
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
 
@@ -132,7 +130,7 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     if status.size == 0:
         return ConfigCopy(path, FileState.EMPTY, status.modified_ms)
     try:
-        text = files.read_bytes(path, LARGEST_FILE).decode("utf-8", "replace")
+        text = files.read_bytes(path).decode("utf-8", "replace")
     except MissingInput as error:
         now = local_status.status_of(path)
         if now is None:

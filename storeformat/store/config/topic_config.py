@@ -36,8 +36,6 @@ from storeformat.store.config import fastjson
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
 TOPICS = "config/topics.json"
-MOST_BYTES = 256 << 20
-"""More than any topics.json has: a topic takes some 300 bytes."""
 
 _BATCH = "BatchCQ"
 DEFAULT_QUEUES = 16
@@ -76,7 +74,7 @@ def topic_configuration(root: str) -> dict[str, Any] | None:
         if not files.size_of(path):
             continue
         try:
-            found = fastjson.parse(files.read_bytes(path, MOST_BYTES).decode("utf-8", "replace"))
+            found = fastjson.parse(files.read_bytes(path).decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue  # the broker falls back to the backup, too
         if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):

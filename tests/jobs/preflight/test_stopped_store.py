@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -54,15 +53,6 @@ def test_what_is_no_store(tmp_path: Path) -> None:
     Path(root).mkdir()
     advice = "--store must be the broker's storePathRootDir"
     assert refusal(root) == (MissingInput, f"there is no commit log ({root}/commitlog)", advice)
-
-
-def test_a_file_of_absurd_length_is_no_checkpoint(store: StoreToStart) -> None:
-    path = store.root / "checkpoint"
-    path.write_bytes(bytes(1 << 20))
-    assert store.stopped().root == str(store.root)
-    path.write_bytes(bytes((1 << 20) + 1))
-    said = f"this file is too large: found 1048577, expected at most 1048576 bytes ({path})"
-    assert refusal(str(store.root)) == (NotAStore, said, None)
 
 
 @pytest.mark.parametrize(
@@ -452,16 +442,6 @@ def test_a_timer_queue_that_began_later_has_fewer_messages(tmp_path: Path) -> No
         stopped = store.stopped()
         later = replace(stopped, queues={key: replace(stopped.queues[key], begin=begin)})
         assert are(offsets_and_timers.timer_state(later), *said)
-
-
-def test_a_file_of_absurd_length_is_no_epoch_file(store: StoreToStart) -> None:
-    store.conf["enableControllerMode"] = "true"
-    path = store.root / "epochFileCheckpoint"
-    path.touch()
-    os.truncate(path, (16 << 20) + 1)
-    said = f"this file is too large: found 16777217, expected at most 16777216 bytes ({path})"
-    with pytest.raises(NotAStore, match=re.escape(said)):
-        store.answer()
 
 
 # ----------------------------------------------------------------------------------------------------------- retention

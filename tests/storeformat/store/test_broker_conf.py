@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storeformat.errors import NotAStore, WrongSettings
+from storeformat.errors import WrongSettings
 from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 
 
@@ -50,16 +50,6 @@ def test_a_value_that_shapes_files_and_is_not_taken() -> None:
     assert str(caught.value) == (
         "maxIndexNum is not an integer: found 7 , expected bytes or a count, and no blank (b.conf)"
     )
-
-
-def test_a_file_of_absurd_length_is_no_broker_conf(tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_bytes(b"#" * (1 << 20))
-    assert read_broker_conf(str(conf)) == BrokerConf(path=str(conf))
-    conf.write_bytes(b"#" * ((1 << 20) + 1))
-    with pytest.raises(NotAStore) as caught:
-        read_broker_conf(str(conf), ())
-    assert str(caught.value) == f"this file is too large: found 1048577, expected at most 1048576 bytes ({conf})"
 
 
 def test_a_number_is_an_int_and_a_torn_file_is_refused(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_what_a_repair_put_in_the_place_of_lost_records_is_told() -> None:
 
 
 def test_of_many_foreign_records_some_say_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "_MOST_REFS", 2)
+    monkeypatch.setattr(scanning, "LISTED", 2)
     log = a_log()
     offsets = [log.foreign_record(log.records[0]) for _ in range(3)]
     for block_size in (200, 1 << 20):
