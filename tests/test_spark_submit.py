@@ -107,10 +107,8 @@ class TestWithoutSetUp:
             assert "spark-submit.sh" in done.stdout
         assert not (checkout / ".venv").exists()
 
-    @pytest.mark.parametrize("java", ["", "11.0.2", "nonsense"])
-    def test_a_wrong_java_comes_first(self, start: Start, checkout: Path, tmp_path: Path, java: str) -> None:
-        home = java_that_says(tmp_path / "old/bin/java", java).parent.parent if java else "/nowhere"
-        given = {"JAVA_HOME": str(home), "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable}
+    def test_no_java_comes_first(self, start: Start, checkout: Path) -> None:
+        given = {"JAVA_HOME": "/nowhere", "ROCKETMQ_STORE_SPARK_PYTHON": sys.executable}
         done = start("rebuild", "--store", "S", "--output", "D", **given)
         assert done.returncode == 69
         assert done.stderr.startswith("error: Spark needs Java 17 or later: ")

@@ -17,6 +17,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import Restored, filled, restored
 from jobs.rebuild.log_repair import repair_log
+from jobs.spark import session
 from jobs.spark.runner import LocalRunner
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused
 
@@ -399,11 +400,14 @@ def test_a_query_scans_past_bytes_that_no_file_holds(log: LogBuilder, tmp_path: 
     assert str(2 * SIZE + (length or 0)) in done.said
 
 
-def test_on_other_machines_nobody_sees_what_is_filled(log: LogBuilder, tmp_path: Path) -> None:
+def test_on_other_machines_nobody_sees_what_is_filled(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = written(log, tmp_path / "root")
     segment(root, 2).unlink()
     store = open_store(LogOptions(store=str(root), on_damage="salvage"), restores=True)
-    with pytest.raises(Refused) as error, filled(store, Reporter(quiet=True), one_machine=False):
+    monkeypatch.setattr(session, "on_one_machine", lambda: False)
+    with pytest.raises(Refused) as error, filled(store, Reporter(quiet=True)):
         pass
     what = "bytes of the log are missing, and other machines cannot see what replaces them"
     assert str(error.value) == f"{what} ({root}, offset {2 * SIZE})"
@@ -411,7 +415,8 @@ def test_on_other_machines_nobody_sees_what_is_filled(log: LogBuilder, tmp_path:
         "rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more"
     )
     reporter = Reporter(quiet=True)
-    with filled(store, reporter, one_machine=True) as there:
+    monkeypatch.setattr(session, "on_one_machine", lambda: True)
+    with filled(store, reporter) as there:
         assert [item.missing for item in there.segments] == [0] * 5
         path = Path(there.segments[2].path)
         assert path.read_bytes() == bytes(SIZE)

@@ -92,7 +92,8 @@ def test_where_what_lives_no_longer_than_a_job_lies(
     monkeypatch.setattr(staging.outputs, "make_private_directory", made.append)
     monkeypatch.setattr(files, "remove_tree", made.append)
     monkeypatch.setattr(staging.outputs, "missing_parents", lambda path: [])
-    with staging.staging_for(output, one_machine=one_machine) as found:
+    monkeypatch.setattr(staging.session, "on_one_machine", lambda: one_machine)
+    with staging.staging_for(output) as found:
         pass
     begin = begin.replace("TEMPORARY", tempfile.gettempdir())
     assert made == [found, found]

@@ -56,7 +56,7 @@ LOG = {"begin": 0, "end": 100, "directories": ["/d"], "broker_version": "5.3", "
 PLACE = {"path": "index", "old": True, "new": True}
 FACTS = {
     "format": 1, "kind": "publish", "sequence": 1, "source": "/made", "places": [PLACE], "log": LOG, "papers": [],
-    "copied": False, "digest": "", "state": "staging",
+    "digest": "", "state": "staging",
 }  # fmt: skip
 
 
@@ -81,7 +81,6 @@ def parsed(**changes: Any) -> SwapJournal:
         ({"source": "/made\0"}, "not what this program writes"),
         ({"sequence": 1.5}, "not what this program writes"),
         ({"sequence": float("inf")}, "not what this program writes"),
-        ({"copied": "no"}, "not what this program writes"),
         ({"log": {**LOG, "end": float("inf")}}, "not what this program writes"),
         ({"log": {**LOG, "end": 1 << 63}}, "not what this program writes"),
         ({"log": {**LOG, "directories": []}}, "not what this program writes"),
@@ -105,8 +104,8 @@ def test_journals_that_this_program_writes() -> None:
     for state in ("staging", "swapping", "finished", "undone"):
         assert parsed(state=state) == replace(plain, state=state)
     assert parsed(kind="restore", source="20240203T040506Z").kind == "restore"
-    most = parsed(sequence=(1 << 63) - 1, papers=["manifest.json"], copied=True, digest="ab", log={**LOG, "begin": 0})
-    assert (most.sequence, most.papers, most.copied, most.digest) == ((1 << 63) - 1, ("manifest.json",), True, "ab")
+    most = parsed(sequence=(1 << 63) - 1, papers=["manifest.json"], digest="ab", log={**LOG, "begin": 0})
+    assert (most.sequence, most.papers, most.digest) == ((1 << 63) - 1, ("manifest.json",), "ab")
 
 
 def test_the_text_of_a_journal() -> None:

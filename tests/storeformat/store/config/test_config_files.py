@@ -210,9 +210,9 @@ def test_a_file_that_is_cut_while_it_is_read(
     path = tmp_path / "config" / "consumerOffset.json"
     whole = config_files.files.read_bytes
 
-    def cut(name: str, limit: int) -> bytes:
+    def cut(name: str) -> bytes:
         if name != str(path):
-            return whole(name, limit)
+            return whole(name)
         path.unlink() if shorter is None else path.write_bytes(shorter)
         raise MissingInput("the file was truncated while it was read", path=name)
 
@@ -226,7 +226,7 @@ def test_a_file_that_is_cut_while_it_is_read(
 def test_what_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(tmp_path, SOUND, None)
 
-    def shut(name: str, limit: int) -> bytes:
+    def shut(name: str) -> bytes:
         raise MissingInput("cannot be read: Permission denied", path=name)
 
     monkeypatch.setattr(config_files.files, "read_bytes", shut)
