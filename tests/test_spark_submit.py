@@ -221,10 +221,6 @@ def test_a_set_up_serves_all_who_may_read_it(ready: Path) -> None:
         line = f"setpriv --reuid 54321 --regid 54321 --clear-groups {place}/spark-submit.sh preflight --store S"
         done = subprocess.run(line.split(), cwd=place, capture_output=True, text=True, check=False)
         assert (done.stdout, done.stderr) == (f"1|{place}/jobs/__main__.py|preflight|--store|S|", "")
-        (place / ".venv").chmod(0o700)
-        done = subprocess.run(line.split(), cwd=place, capture_output=True, text=True, check=False)
-        assert done.returncode == 69
-        assert done.stderr.startswith(f"error: this user can neither use {place}/.venv nor set it up: ")
 
 
 class TestFilesForElsewhere:
