@@ -87,9 +87,8 @@ fill() {
     # A short run lets the JVM archive Spark's classes: each start with this Java takes 1.5 s less.
     PYTHONPATH=$root ROCKETMQ_STORE_SPARK_KERNELS=numpy \
         SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=\"$tmp/spark.jsa\" -Xlog:cds=off -Xlog:cds+dynamic=off" "$venv/bin/python" -c '
-from jobs.spark.execution import BROUGHT
 from jobs.spark.session import spark_session
-with spark_session(BROUGHT) as spark:
+with spark_session() as spark:
     spark.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
     spark.range(8).repartition(2).groupBy("id").count().collect()' >>"$log" 2>&1 && mv "$tmp/spark.jsa" "$venv/" ||
         say "  no class archive ($log): without Java 17 or later only jobs that read little will run"

@@ -7,4 +7,4 @@ READ_WHOLE = 256 << 20
 MAPPED_FILE = (1 << 31) - 1
 """Bytes of a queue file: a broker maps its files with an int length."""
 LISTED = 1_000
-"""Rows of a list in a report, and of what is kept to make one; what is counted is counted in full."""
+"""Rows of a list in a report. Counts are complete."""

@@ -291,3 +291,11 @@ def test_a_bundle_sets_up_without_a_network(tmp_path: Path) -> None:
         done = subprocess.run(without_network(script, *words), env=given, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
     assert "identical with the broker's own" in done.stdout
+
+
+def test_what_the_set_up_imports_is_there() -> None:
+    """A class archive that cannot be made is only a line: Spark would start 1.5 s later ever after."""
+    imports = [line for line in (ROOT / "spark-submit.sh").read_text().splitlines() if line.startswith("from jobs.")]
+    assert imports
+    for line in imports:
+        exec(line, {})

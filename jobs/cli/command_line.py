@@ -231,7 +231,7 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
     try:
         if options.report_file is not None:
             report.write(options.report_file)
-    except (WriteFailed, Refused) as error:
+    except WriteFailed as error:
         print(printable(f"error: the report {error}"), file=sys.stderr)  # noqa: T201
         code = code or error.exit_code
     try:
@@ -239,7 +239,7 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
             metrics.write_report(
                 options.metrics, report, getattr(options, "store", "") or getattr(options, "table", "")
             )
-    except (WriteFailed, Refused, DependencyMissing) as error:
+    except (WriteFailed, DependencyMissing) as error:
         print(printable(f"error: metrics: {error}"), file=sys.stderr)  # noqa: T201
         code = code or error.exit_code
     try:

@@ -158,8 +158,8 @@ def log_trouble(root: str, log: SwapLog) -> str | None:
 
 
 def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
-    """Raises Refused where something cannot be renamed into the backup, or out of ``sources``: it lies on a file system
-    of its own, or is mounted from elsewhere on this one, as containers do, or behind a link, or is another user's.
+    """Raises Refused for a path that cannot be renamed into the backup, or out of ``sources``: a mount of its own, as
+    containers have, or behind a link, or in a directory that this user cannot write.
     """
     moved = [place.path for place in places]
     if link := _link_above(root, root, [locations.join(BACKUP, ""), *moved]):

@@ -2,8 +2,8 @@
 
 Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
 disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap`` swaps. The broker's lock is held
-throughout, so that neither a broker nor a second ``publish`` comes in between. Files are renamed, never copied: a
-rebuild must lie on the store's file system.
+throughout, so that neither a broker nor a second ``publish`` comes in between. Files are renamed, never copied: the
+rebuild must be on the store's file system.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def environment(
         "PYSPARK_SUBMIT_ARGS": shlex.join(
             [*_QUIET, *(delta_options(options) if delta else ()), *options, "pyspark-shell"]
         ),
-        "PYSPARK_PYTHON": sys.executable,  # of what the driver asks Python; executors have that of the context
+        "PYSPARK_PYTHON": sys.executable,  # for Python that the driver starts; executors use the context's
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [known.get("PYTHONPATH")])]),
         "SPARK_DRIVER_MEMORY": known.get("SPARK_DRIVER_MEMORY", "2g"),
         "SPARK_SUBMIT_OPTS": " ".join([*flags, known.get("SPARK_SUBMIT_OPTS", "")]),

@@ -1,4 +1,4 @@
-"""The options of spark-submit before a job's name, and where this program's own configuration lies."""
+"""Options of spark-submit before the job, and the directory of this program's own configuration."""
 
 from __future__ import annotations
 
@@ -46,3 +46,8 @@ def values_of(options: Sequence[str], name: str) -> list[str]:
     """Returns the values that ``options`` give under a name, in order."""
     following = [value for word, value in pairwise(options) if word == name]
     return following + [word.partition("=")[2] for word in options if word.startswith(f"{name}=")]
+
+
+def is_local(master: str) -> bool:
+    """Returns whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
+    return master == "local" or master.startswith("local[")

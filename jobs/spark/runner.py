@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from jobs.spark.options import is_local
 from storeformat.errors import WriteFailed
 from udfs.failures import Failure, Told
 
@@ -74,11 +74,7 @@ class SparkRunner(TimedRunner):
     def _run(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
         self._context.setJobDescription(what)
         tasks = min(len(items), MOST_TASKS)
-        attempts = (
-            1
-            if re.match(r"local(\[|$)", str(self._context.master))
-            else int(self.setting("spark.task.maxFailures", "4"))
-        )
+        attempts = 1 if is_local(str(self._context.master)) else int(self.setting("spark.task.maxFailures", "4"))
         told: Any = Told(task, attempts)
         parts: list[list[Any]] = self._context.parallelize(items, tasks).mapPartitions(told).glom().collect()
         if len(parts) != tasks:  # PySpark takes the end of a JVM, while it hands rows over, for the end of the rows

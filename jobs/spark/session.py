@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import launch
+from jobs.spark.options import is_local
 from jobs.spark.runner import SparkRunner, TimedRunner
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing, StoreFormatError
@@ -29,8 +30,8 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
 
 OLDEST = 4
 """The first part of the version of Spark that jobs run on at least."""
-_PATIENCE = 60
-"""Seconds that a JVM may take to come up, or to end, when it is no longer needed."""
+_TO_START, _TO_END = 60, 300
+"""Seconds that are waited for a JVM that is no longer needed; a class archive takes a minute on a busy machine."""
 
 
 class Spark:
@@ -81,16 +82,15 @@ class Spark:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
         self._gateway = gateway if variables else None
         conf = SparkConf(_jvm=gateway.jvm).setAppName(f"rocketmq-store-spark {self._name}".strip())
-        master = conf.get("spark.master", "local[*]") or ""
-        ours = bool(variables) and str(master).startswith("local")
-        for name, value in launch.defaults(self._directory, local=ours and not master.startswith("local-")).items():
+        master = str(conf.get("spark.master", "local[*]"))
+        local = bool(variables) and is_local(master)
+        for name, value in launch.defaults(self._directory, local=local).items():
             conf.setIfMissing(name, value)
         context = SparkContext(gateway=gateway, conf=conf)
-        if ours:  # workers have the Python of the driver, whatever the machine's PYSPARK_PYTHON is made for
-            context.pythonExec = conf.get("spark.pyspark.python", sys.executable) or sys.executable
-        elif variables:
-            context.pythonExec = conf.get("spark.pyspark.python", context.pythonExec) or context.pythonExec
-        if variables and not (ours and not master.startswith("local-")):
+        if variables:  # on this machine the Python of the driver, whatever PYSPARK_PYTHON is made for
+            python = sys.executable if master.startswith("local") else context.pythonExec
+            context.pythonExec = conf.get("spark.pyspark.python", python) or python
+        if variables and not local:
             context.addPyFile(launch.application_zip(self._directory))
         if context._accumulatorServer:  # it takes the end of its connection for a fault and prints a trace
             context._accumulatorServer.handle_error = lambda *unused: None  # type: ignore[method-assign]
@@ -119,24 +119,26 @@ class Spark:
 
     def end(self, *, running: bool) -> None:
         """Ends what has started, and lets nothing start again. The JVM is killed where no task is ``running`` and no
-        log is left to write, which saves a second.
+        log is left to write, which saves a second. One with the user's own options may have something to write at its
+        end, such as a class archive, and ends by itself.
         """
         if not self._begun:
             return
-        self._up.wait(_PATIENCE)
+        self._up.wait(_TO_START)
         self._failed = self._failed or DependencyMissing("Spark has ended")
         context, self._context = self._context, None
         with suppress(Exception):  # whatever an unfinished start, or a JVM that has died, has to say
             if context is not None:
                 logs = context.getConf().get("spark.eventLog.enabled", "false") == "true"
-                if running or logs or self._gateway is None or str(context.master)[:6] != "local[":
+                if running or logs or self._gateway is None or not is_local(str(context.master)):
                     context.stop()
         if self._gateway is not None:
             process, self._gateway = self._gateway.proc, None
             with suppress(Exception):
-                process.kill()
                 process.stdin.close()
-                process.wait(_PATIENCE)
+                if "SPARK_SUBMIT_OPTS" not in os.environ:
+                    process.kill()
+                process.wait(_TO_END)
             _forget()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -16,14 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from storeformat.errors import TotalsDisagree
-from storeformat.storage import files, locations
+from storeformat.storage import durable, files, locations
 from storeformat.storage.local_files import data_ranges
 
 CHUNK = 1 << 18
 """Bytes looked at together."""
 
 _READ_CHUNK = 4 << 20
-_THREADS = 8
 _ZEROS = bytes(CHUNK)
 
 
@@ -154,5 +153,5 @@ def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Callable[[int
             done += count
             advance(done)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(durable.THREADS) as pool:
         return list(pool.map(lambda file: content_on_disk(file[0], file[1], add), expected))

@@ -298,7 +298,7 @@ def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
 
 
 def _give_back(item: Swap) -> None:
-    """Moves new files back to their source, as far as it has room for them."""
+    """Moves new files back to their source, where their names are free."""
     places, papers = _staged(item)
     for source, target in reversed(places + papers):
         if durable.present(target) and not durable.present(source):

@@ -346,7 +346,8 @@ class TestRunning:
         for place in ("store/00000000000000000000", "link/r"):
             assert main([*line, option, str(tmp_path / place)], JOBS) == 2
         assert "only publish and restore write into a store" in capsys.readouterr().err
-        assert main([*line, "--report", "r", "--metrics", "r"], JOBS) == 64
+        both = str(tmp_path / "r")
+        assert main([*line, "--report", both, "--metrics", both], JOBS) == 64
         assert not list((tmp_path / "store").iterdir())
 
     def test_stdout_has_a_report_that_its_file_cannot_take_any_more(

@@ -45,3 +45,10 @@ class TestSplittingOffSparksOptions:
     )  # fmt: skip
     def test_values_of_options(self, line: str, values: list[str]) -> None:
         assert spark_options.values_of(line.split(), "--jars") == values
+
+
+@pytest.mark.parametrize(
+    ("master", "local"), [("local", True), ("local[*]", True), ("local-cluster[1,1,1]", False), ("yarn", False)]
+)
+def test_where_executors_are_threads(master: str, local: bool) -> None:
+    assert spark_options.is_local(master) == local
