@@ -74,7 +74,7 @@ def statuses_in(directory: str) -> list[FileStatus]:
     """
     with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
         found = sorted(scanned(locations.local_path(directory)))
-        return [_status(name, locations.join(directory, name), status) for name, status in found]
+        return [_status(name, f"{directory}/{name}", status) for name, status in found]
     return []
 
 
