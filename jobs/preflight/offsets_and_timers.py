@@ -245,17 +245,20 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
 
 def _beyond_log(store: StoppedStore, end: int) -> Iterator[Reason]:
     """Timer state of messages that neither the log nor its queue, which ends at ``end``, has: 5.1.1 and 5.3.3 stop
-    delivering timers when they meet it.
+    delivering timers when they meet it. And messages whose slots were delivered after the log's last record, so that
+    what was delivered is lost: no slot is looked at twice (TimerMessageStore#dequeue, 5.0.0 to 5.5.0).
     """
     timers, tail = store.timers, store.tail
     rows = tail.rows_of.get((TIMER_TOPIC, 0))
     end = max(end, int(tail.queue_offsets[rows].max()) + 1 if rows is not None else 0)
     if not store.log.segments or store.log.of_group or tail.goes_on_at is not None:
         return
-    units = sum(place > tail.end for place in timers.last_ends)
+    units = int((timers.ends > tail.end).sum())
     offsets = max((timers.queued_up_to or 0) - end, 0)
     if units or offsets:
         yield Reason.of("timer_beyond_log", units=units, offsets=offsets)
+    elif tail.time and (count := int(timers.delivered(tail.time).sum())):
+        yield Reason.of("timer_beyond_log.delivered", unsafe=not store.is_slave, count=count)
 
 
 def epoch_file(store: StoppedStore) -> Iterator[Reason]:

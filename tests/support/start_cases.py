@@ -459,6 +459,7 @@ DELAYS = (
     row("a blank in a level", conf(messageDelayLevel="1s 5 s"), bad("delay_level_absent.setting", found="5"),
         base=due(2)),
 )  # fmt: skip
+LATER = 1_700_000_100_000  # than the last record of these logs
 LOG, WHEEL = without("timerlog/*"), without("timerwheel")
 TIMERS = (
     row("timers", base=timers),
@@ -466,6 +467,12 @@ TIMERS = (
     cured("timers beyond the log", timer_units(-9999, -100, -99, 5), check(7),
           bad("timer_beyond_log", units=2, offsets=2), base=timers),
     row("timers up to the log", timer_units(-9999, -100), base=timers),
+    cured("timers whose delivered copies are lost", timer_units(-200, -100, slot=LATER), check(5, LATER + 1),
+          bad("timer_beyond_log.delivered", count=2), base=timers),
+    *(row(f"timers {name}", timer_units(-100, **units), check(5, read), base=timers) for name, read, units in (
+        ("not delivered", LATER, {"slot": LATER}), ("delivered before the end", LATER, {}),
+        ("due when written", LATER + 1, {"slot": LATER, "waited": 0}),
+        ("recalled", LATER + 1, {"slot": LATER, "magics": (1, 5)}))),
     cured("no wheel, no timer log", WHEEL, LOG,
           bad("timer_state_lost.queued", lost="timerwheel and timerlog/", queued=5), base=timers),
     row("no timer log", LOG, bad("timer_state_lost.queued", lost="timerlog/", queued=5), base=timers),

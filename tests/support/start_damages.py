@@ -9,7 +9,7 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -240,17 +240,18 @@ def filled_to(segments: int) -> Damage:
 
 
 # --------------------------------------------------------------------------------------------------- timers, epochs
-def check(queued: int) -> Damage:
-    return put("config/timercheck", struct.pack(">4q", 1, 260, queued, queued).ljust(4096, b"\0"))
+def check(queued: int, read_until: int = 1) -> Damage:
+    return put("config/timercheck", struct.pack(">4q", read_until, 260, queued, queued).ljust(4096, b"\0"))
 
 
-def timer_units(*offsets: int) -> Damage:
-    """A timer log of units of messages at these offsets, from the log's end on."""
+def timer_units(*offsets: int, slot: int = 1000, waited: int = 1000, magics: Sequence[int] = (1,)) -> Damage:
+    """A timer log of units of messages at these offsets, from the log's end on, which waited for a slot."""
     from storeformat.store.config.timer_files import TimerUnit, timer_log
 
     def damage(store: StoreToStart) -> None:
         end = store.log.end_offset
-        ((_, data),) = timer_log([TimerUnit(1000, 0, 1, max(end + offset, 0), 100) for offset in offsets], 1000)
+        ends = [max(end + offset, 0) for offset in offsets]
+        ((_, data),) = timer_log([TimerUnit(slot, slot - waited, one, at, 100) for one in magics for at in ends], 1000)
         put(f"timerlog/{FIRST}", data.ljust(1000, b"\0"))(store)
 
     return damage

@@ -40,8 +40,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+
+from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.storage import extents, files, local_status, locations
 from storeformat.storage.local_status import FileStatus
 from storeformat.store.config.config_files import CONFIG
@@ -52,6 +55,8 @@ LOG = "timerlog"
 WHEEL_SIZE = 7 * 24 * 3600 * 2 * 32
 
 UNIT = struct.Struct(">iqiqiqiiq")
+_UNITS: Structs = np.zeros(0, ">i4,>i8,>i4,>i8,>i4,>i8,>i4,>i4,>i8")
+_UNITS.dtype.names = ("length", "previous", "magic", "written", "after", "offset", "size", "hash", "reserved")
 DEFAULT, ROLL, DELETE = 1, 2, 4
 DEFAULT_FILE_SIZE = 100 << 20
 CHECK_SIZE = 4096
@@ -65,47 +70,62 @@ _FIELDS = struct.Struct(">4q24x")
 
 @dataclass(frozen=True)
 class TimerFiles:
-    """What lies there. ``queued_up_to`` is the offset of the timer queue from which on recovery reads again, at most;
-    None without ``timercheck``. ``wheel_size`` and ``log_sizes`` are None and empty without wheel and log.
+    """What lies there. ``queued_up_to`` is the offset of the timer queue from which on recovery reads again, at most,
+    ``read_time_ms`` the time of the first slot that is not delivered; None and 0 without ``timercheck``. ``wheel_size``
+    and ``log_sizes`` are None and empty without wheel and log, ``units`` the last of it, ``_UNITS_READ`` at most.
     """
 
     queued_up_to: int | None
     wheel_size: int | None
     log_sizes: tuple[int, ...]
-    last_ends: tuple[int, ...] = ()
-    """Log offsets after the records of the timer log's last units, of ``_UNITS_READ`` at most."""
+    read_time_ms: int = 0
+    units: Structs = field(default_factory=lambda: _UNITS)
+
+    @property
+    def ends(self) -> Int64s:
+        """Log offsets after the records of the units."""
+        return self.units["offset"] + self.units["size"].astype(np.int64)
+
+    def delivered(self, after_ms: int) -> Bools:
+        """Returns which units lay in slots after a time that were delivered; not those that were due when they were
+        written, that recall others, or that may be recalled.
+        """
+        slots = self.units["written"] + self.units["after"]
+        recalled = np.isin(slots, slots[self.units["magic"] & DELETE != 0])
+        return (slots > after_ms) & (slots < self.read_time_ms) & (self.units["after"] > 0) & ~recalled
 
 
 def read_timer_files(root: str) -> TimerFiles:
     """Returns the timer state in a store root."""
     wheel = local_status.status_of(locations.join(root, WHEEL))
     logs = local_status.statuses_in(locations.join(root, LOG))
+    check = _timer_check(locations.join(root, CONFIG, TIMER_CHECK))
     return TimerFiles(
-        _queued_up_to(locations.join(root, CONFIG, TIMER_CHECK)),
+        min(check[2:]) if check else None,
         wheel.size if wheel is not None else None,
         tuple(entry.size for entry in logs if not entry.is_directory),
-        _last_ends([entry for entry in logs if not entry.is_directory and entry.size >= UNIT.size]),
+        check[0] if check else 0,
+        _last_units([entry for entry in logs if not entry.is_directory and entry.size >= UNIT.size]),
     )
 
 
-def _last_ends(logs: Sequence[FileStatus]) -> tuple[int, ...]:
+def _last_units(logs: Sequence[FileStatus]) -> Structs:
     if not logs:
-        return ()
+        return _UNITS
     last = logs[-1]
     end = min(-(-extents.data_end(last.path, last.size) // UNIT.size), last.size // UNIT.size)
     begin = max(end - _UNITS_READ, 0)
     data = files.read_range(last.path, begin * UNIT.size, (end - begin) * UNIT.size)
-    return tuple(
-        offset + size for length, _, _, _, _, offset, size, *_ in UNIT.iter_unpack(data) if length == UNIT.size
-    )
+    units: Structs = np.frombuffer(data, _UNITS.dtype)
+    return units[units["length"] == UNIT.size]
 
 
-def _queued_up_to(path: str) -> int | None:
+def _timer_check(path: str) -> tuple[int, ...] | None:
     size = files.size_of(path)
     if not size:
         return None
     page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # mmap makes it longer
-    return min(_FIELDS.unpack(page)[2:])
+    return _FIELDS.unpack(page)
 
 
 @dataclass(frozen=True)
