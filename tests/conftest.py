@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import signal
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +42,6 @@ QUICK = (
 """Settings of Spark for tables of a few rows: few tasks for each step, and plans that are interpreted, not compiled."""
 
 
-_SHARES_SPARK = re.compile(r"\b(spark: SparkSession|bench: Bench)\b")
 RELEASE_MARKS = frozenset({"realstore", "broker", "hadoop", "servers", "notebook", "browser", "benchmark", "slow"})
 """What `.ci/run` leaves to `.ci/release`."""
 
@@ -60,6 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     newest = golden.newest_of_each_scenario()
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
         given = getattr(item, "callspec", None)
         values = given.params.values() if given else ()
         if any(isinstance(value, golden.GoldenStore) and value not in newest for value in values):
@@ -82,19 +81,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays together, and those whose tests share the Spark session run in one process, which saves two JVMs and
-    their warming up (110 core seconds of 390).
+    """A file stays together, but for tests that share the Spark session: those of all files run in one process, which
+    saves other JVMs and their warming up.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    @cache
-    def shares_spark(file: str) -> bool:
-        return _SHARES_SPARK.search((config.rootpath / file).read_text(encoding="utf-8")) is not None
-
     class OneSession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = str(super()._split_scope(nodeid))
-            return "spark" if shares_spark(file) else file
+            return "spark" if nodeid.endswith("@spark") else str(super()._split_scope(nodeid))
 
     return OneSession(config, log) if config.getoption("dist") == "loadgroup" else None
 

@@ -1,4 +1,4 @@
-"""A log, a table, and loads of the one into the other: tasks run in this process, and what Delta must do in Spark."""
+"""A log, a table, and loads of the one into the other, whose tasks run in this process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
-from pyarrow.dataset import field
-from pyspark.sql import SparkSession
 from support.here import tasks_here
 from support.store_builder import LogBuilder
 
@@ -23,8 +21,7 @@ SEGMENT = 1 << 16
 class Bench:
     """A log, a table, and loads of the one into the other."""
 
-    def __init__(self, spark: SparkSession, work: Path) -> None:
-        self.spark = spark
+    def __init__(self, work: Path) -> None:
         self.work = work
         self.log = LogBuilder(SEGMENT)
         self.table = str(work / "messages")
@@ -37,16 +34,21 @@ class Bench:
             )
 
     def load(self, name: str = "store", **options: Any) -> Report:
-        root = self.log.write(self.work / name)
+        return self.load_of(self.log.write(self.work / name), **options)
+
+    def load_of(self, root: Path, **options: Any) -> Report:
         given = {"cluster": "c", "broker": "b", "store": str(root), "table": self.table, **options}
         with tasks_here():
             return load.run(LoadOptions(**given), Reporter(quiet=True))
 
     def rows(self, broker: str = "b") -> list[int]:
         """Offsets of a broker's rows, twice where they are there twice."""
-        found = DeltaTable(self.table).to_pyarrow_dataset()
-        rows = found.to_table(columns=["commit_log_offset"], filter=field("broker") == broker)
-        return sorted(rows["commit_log_offset"].to_pylist())
+        return sorted(row["commit_log_offset"] for row in self.table_rows("broker") if row["broker"] == broker)
+
+    def table_rows(self, *columns: str) -> list[dict[str, Any]]:
+        """All rows by their offset, with these columns."""
+        found = DeltaTable(self.table).to_pyarrow_dataset().to_table(columns=["commit_log_offset", *columns])
+        return sorted(found.to_pylist(), key=lambda row: row["commit_log_offset"])
 
     @property
     def expected(self) -> list[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 import pytest
 
+from jobs.cli import command_line
 from jobs.cli.command_line import EXIT_CODES, JOBS, build_parser, parse
 from jobs.contract.options import JobOptions, TopicFilter
 from storeformat import errors
@@ -134,8 +136,17 @@ def words_of(job: str, **given: str) -> list[str]:
     return [*job.split(), *(word for name, value in needed.items() for word in (name, value) if word), *message]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_parser() -> Iterator[None]:
+    """One for all: to build it takes ten times as long as to ask it."""
+    parser = build_parser(JOBS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command_line, "build_parser", lambda jobs: parser)
+        yield
+
+
 def parser_of(job: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = build_parser(JOBS)
+    parser: argparse.ArgumentParser = command_line.build_parser(JOBS)
     for word in job.split():
         (choice,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         parser = choice.choices[word]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.here import tasks_here
 from support.patching import stand_in
 
 from jobs.cli import command_line
@@ -42,7 +43,8 @@ def test_a_failure_is_told_in_place_of_an_earlier_success(
 ) -> None:
     told = tmp_path / "job.prom"
     told.write_text("rocketmq_store_job_ok 1\n")
-    code = command_line.main([job, "--store", str(tmp_path / "absent"), "--metrics", str(told)])
+    with tasks_here():
+        code = command_line.main([job, "--store", str(tmp_path / "absent"), "--metrics", str(told)])
     assert code == 66, capsys.readouterr().err
     assert values(told)[f"rocketmq_store_{job}_ok"] == 0
     assert values(told)[f"rocketmq_store_{job}_exit_code"] == 66

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import planting
 from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
+from support.here import tasks_here
 from support.reading import opened, queue_offsets, read, rebuilt
 from support.rebuilding import options_for, rebuild_here
 from support.verifying import verify_here
@@ -270,7 +271,8 @@ def test_lost_pages_take_their_messages_and_no_more(tmp_path: Path) -> None:
 def test_a_log_is_repaired_by_its_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = a_log().write(tmp_path / "store", 59)
     more = ["--on-damage", "salvage", "--repair-log", str(tmp_path / "repaired"), "--quiet"]
-    assert command_line.main(["rebuild", "--store", str(root), "--output", str(tmp_path / "out"), *more]) == 64
+    with tasks_here():
+        assert command_line.main(["rebuild", "--store", str(root), "--output", str(tmp_path / "out"), *more]) == 64
     said = (
         "--repair-log is not for the log of a DLedger group: its members repair it from each other, and so does"
         " --replica with the store of another member"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.here import tasks_here
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
@@ -59,7 +60,8 @@ def test_a_database_that_would_be_needed_and_cannot_be_read_or_written_is_named(
         (root / shown).parent.mkdir(parents=True, exist_ok=True)
         (root / shown).write_bytes(b"pairs")
     more = [str(root.parent / part) if part == "out" else part for part in job[1:]]
-    assert command_line.main([job[0], "--store", str(root), *more, *told, "--json"]) == 69
+    with tasks_here():
+        assert command_line.main([job[0], "--store", str(root), *more, *told, "--json"]) == 69
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert report["status"] == "error"
     assert "RocksDB" in report["error"]

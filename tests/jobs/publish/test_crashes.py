@@ -60,9 +60,13 @@ def died(act: Callable[[], object], number: int) -> bool:
     return False
 
 
-def test_a_publish_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path) -> None:
-    """Before each change, in this process."""
-    check_publishes(small, range(1000), tmp_path, lambda case, number: died(case.publish, number))
+STEP = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+"""In this process, before each third change, in the slow run before each."""
+
+
+@STEP
+def test_a_publish_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path, step: int) -> None:
+    check_publishes(small, range(0, 1000, step), tmp_path, lambda case, number: died(case.publish, number))
 
 
 def test_a_publish_killed_anywhere_ends_old_or_new(faults: tuple[Case, range], killer: Killer, tmp_path: Path) -> None:
@@ -117,8 +121,9 @@ def test_a_database_swapped_in_ends_old_or_new(name: str, step: int, killer: Kil
     assert number > 20
 
 
-def test_a_restore_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path) -> None:
-    check_restores(small, range(1000), tmp_path, lambda case, number: died(case.restore, number))
+@STEP
+def test_a_restore_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path, step: int) -> None:
+    check_restores(small, range(0, 1000, step), tmp_path, lambda case, number: died(case.restore, number))
 
 
 def test_a_restore_killed_anywhere_ends_old_or_new(faults: tuple[Case, range], killer: Killer, tmp_path: Path) -> None:
@@ -222,7 +227,7 @@ def test_a_failure_on_the_way_undoes_all(
 def half_way(killer: Killer, original: Case, tmp_path_factory: pytest.TempPathFactory) -> int:
     """The change before which the old queues are gone and the new ones are not there yet."""
     directory = tmp_path_factory.mktemp("half-way")
-    for number in range(30, 130):
+    for number in range(30, 130, 3):
         case = original.copy(directory / "case")
         killed_publish(killer, case, number)
         if unfinished(case) and not (case.root / "consumequeue").exists():

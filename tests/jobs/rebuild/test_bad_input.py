@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +24,16 @@ from jobs.log.opening import open_store
 from storeformat.errors import DamagedLog, MissingInput
 from storeformat.storage import files
 
+ROOT = Path(__file__).resolve().parents[3]
 STORE = "base-clean-5.3.3"
 SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60")
+
+
+@pytest.fixture(autouse=True)
+def here() -> Iterator[None]:
+    """Lets ``rebuild`` run in this process, without Spark."""
+    with tasks_here():
+        yield
 
 
 @pytest.fixture
@@ -184,7 +195,7 @@ def test_a_broker_conf_that_is_a_directory(store: Path, capsys: pytest.CaptureFi
     assert "not a regular file" in said
 
 
-def test_splits_without_number(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_splits_without_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "store" / "commitlog"
     log.mkdir(parents=True)
     with (log / "00000000000000000000").open("wb") as segment:
@@ -324,15 +335,8 @@ def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixt
     assert "two directories" in said
 
 
-@pytest.fixture
-def here() -> Iterator[None]:
-    """Lets ``rebuild`` run in this process, without Spark."""
-    with tasks_here():
-        yield
-
-
 def test_somebody_else_fills_the_output_meanwhile(
-    here: None, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, repaired, rename = store.parent / "output", store.parent / "repaired", files.rename
 
@@ -351,7 +355,7 @@ def test_somebody_else_fills_the_output_meanwhile(
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
-def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_makes_no_directory(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = store.parent / "a" / "b" / "output"
     line = ["rebuild", "--store", str(store), "--output", str(place), *SIZES]
     assert command_line.main([*line, "--dry-run"]) == 0
@@ -367,7 +371,7 @@ def test_a_dry_run_makes_no_directory(here: None, store: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize("first", [0, 299_990])
 def test_what_a_report_says_of_a_rebuild_and_of_a_dry_run(
-    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
 ) -> None:
     """A queue that begins at a high offset takes more than its log."""
     log = LogBuilder(4096)
@@ -382,7 +386,7 @@ def test_what_a_report_says_of_a_rebuild_and_of_a_dry_run(
         assert ["the output takes" in note for note in report["notes"]].count(True) == (first > 0)
 
 
-def test_output_that_is_a_link_to_an_empty_place(here: None, store: Path) -> None:
+def test_output_that_is_a_link_to_an_empty_place(store: Path) -> None:
     link = store.parent / "output"
     link.symlink_to(store.parent / "place")
     assert command_line.main(["rebuild", "--store", str(store), "--output", str(link), "--quiet", *SIZES]) == 0
@@ -409,15 +413,25 @@ def damage_second_record(store: Path) -> int:
 
 
 @pytest.mark.spark
-def test_damage_refused_under_fail(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "code", "said"),
+    [(True, 2, r"BODY_CRC.* offset {}\b|offset {}\b.*BODY_CRC"), (False, 65, r"notes\.txt")],
+)
+def test_a_refusal_while_spark_starts_and_one_by_its_tasks(store: Path, damaged: bool, code: int, said: str) -> None:
+    """With Spark, in a process of its own."""
     offset = damage_second_record(store)
-    code, said = refuse(capsys, store)
-    assert code == 2
-    assert f"offset {offset}" in said
-    assert "BODY_CRC" in said
+    if not damaged:
+        (store / "commitlog" / "notes.txt").write_text("do not touch")
+    output = store.parent / "output"
+    line = [sys.executable, "-m", "jobs", "rebuild", "--store", str(store), "--output", str(output), "--quiet", *SIZES]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+    assert (done.returncode, done.stdout, len(lines) <= 2) == (code, "", True), done.stderr
+    assert re.search(said.format(offset, offset), done.stderr)
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in store.parent.iterdir()] == ["store"]
 
 
-@pytest.mark.spark
 def test_damage_ends_the_log_under_stop(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     offset = damage_second_record(store)
     output = store.parent / "output"
@@ -462,8 +476,7 @@ def test_index_sizes_matter_to_those_who_use_them(
 ) -> None:
     words = [str(tmp_path / "out") if word == "OUT" else word for word in line.split()]
     words += ["--store", str(golden.unpack("cq-default-size-5.3.3")), "--quiet", "--json"]
-    with tasks_here():
-        assert command_line.main(words) == code, capsys.readouterr().err
+    assert command_line.main(words) == code, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -478,7 +491,7 @@ def test_rules_of_another_release_than_the_store_shows(name: str, version: str, 
 
 @pytest.mark.parametrize(("version", "code"), [("4.6", 65), ("4.9", 65), ("5.0", 0), ("5.1", 0)])
 def test_a_release_that_knows_no_long_topics(
-    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], version: str, code: int
 ) -> None:
     """Its broker would end the log there; a light queue's long name makes no record long."""
     log = LogBuilder()

@@ -14,6 +14,7 @@ import pytest
 from support import golden
 from support.golden import GoldenStore
 from support.golden_differences import queue_differences
+from support.here import tasks_here
 from support.rebuilding import rebuild_here, rebuilt_files, rules_of_release
 
 from jobs.cli import command_line
@@ -176,7 +177,14 @@ def rules_of(root: Path) -> tuple[Any, Any]:
     return store.decode_rules(), store.dispatch_rules()
 
 
-@pytest.mark.parametrize("store", golden.stores("embedded"), ids=str)
+@pytest.mark.parametrize(
+    "store",
+    [
+        store if store in golden.newest_of_each_scenario() else pytest.param(store, marks=pytest.mark.slow)
+        for store in golden.stores("embedded")
+    ],
+    ids=str,
+)
 def test_copies_in_the_bodies_of_real_stores_never_come_out(store: GoldenStore, tmp_path: Path) -> None:
     """Each message that holds copies loses its head, half of it or a piece of its body, one after the other."""
     draw = random.Random(3)
@@ -198,12 +206,12 @@ def test_copies_in_the_bodies_of_real_stores_never_come_out(store: GoldenStore, 
         assert came_out == truth.keys() - {at}, f"{at}: {begin} to {end}"
 
 
-@pytest.mark.spark
 def test_the_command_says_what_was_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = damaged_copy(STORE, tmp_path / "store", (10_000, random.Random(1).randbytes(400)))
     sizes = ["--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60", "--set", "mappedFileSizeConsumeQueue=1000"]
     places = ["--store", str(store), "--output", str(tmp_path / "output"), "--repair-log", str(tmp_path / "log")]
-    code = command_line.main(["rebuild", *places, *sizes, "--on-damage", "salvage", "--json"])
+    with tasks_here():
+        code = command_line.main(["rebuild", *places, *sizes, "--on-damage", "salvage", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert code == 1
     assert report["status"] == "damaged"
@@ -216,5 +224,6 @@ def test_the_command_says_what_was_lost(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_repaired_log_without_salvage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = damaged_copy(STORE, tmp_path / "store")
     places = ["--store", str(store), "--output", str(tmp_path / "output"), "--repair-log", str(tmp_path / "log")]
-    assert command_line.main(["rebuild", *places, "--set", "maxHashSlotNum=100"]) == 64
+    with tasks_here():
+        assert command_line.main(["rebuild", *places, "--set", "maxHashSlotNum=100"]) == 64
     assert "salvage" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from jobs.contract.options import ReportOptions, TopicFilter
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import BY_REAL_TOPIC, CHECKS, KEYS
+from jobs.report.facts import BY_REAL_TOPIC, CHECKS, KEYS, Facts, measure
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 
@@ -93,7 +93,7 @@ def key_of(row: dict[str, Any], by: str) -> tuple[Any, ...]:
 
 @pytest.mark.spark
 @pytest.mark.golden
-@pytest.mark.parametrize("by", ["queue", "hour", "host"])
+@pytest.mark.parametrize("by", ["queue", "hour"])
 def test_groups_are_those_of_a_slow_count(by: str, table: tuple[str, list[dict[str, Any]]]) -> None:
     path, rows = table
     found = report.run(ReportOptions(table=path, by=by), Reporter(quiet=True))  # type: ignore[arg-type]
@@ -111,23 +111,6 @@ def test_groups_are_those_of_a_slow_count(by: str, table: tuple[str, list[dict[s
     first = found["groups"][0]
     assert first["bytes_per_second"] == pytest.approx(first["bytes"] / length)
     assert found.exit_code == 0
-
-
-@pytest.mark.spark
-@pytest.mark.golden
-def test_all_outputs_at_once(table: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
-    path, rows = table
-    html, listed = tmp_path / "report.html", tmp_path / "report.csv"
-    html.write_text("that of the night before")
-    options = ReportOptions(table=path, by="date", html=str(html), csv=str(listed))
-    found = report.run(options, Reporter(quiet=True))
-    as_json = json.loads(found.to_json())
-    assert as_json["groups"][0]["store_date"] == str(found["groups"][0]["store_date"])
-    assert isinstance(found["groups"][0]["store_date"], date)
-    assert set(as_json["checks"]) == set(CHECKS)
-    assert html.read_text(encoding="utf-8").endswith("</html>\n")
-    assert len(listed.read_text(encoding="utf-8").splitlines()) == 1 + len({row["store_date"] for row in rows})
-    assert "delayed messages" in found.to_text()
 
 
 def three_messages(path: Path) -> list[dict[str, Any]]:
@@ -148,9 +131,11 @@ def three_messages(path: Path) -> list[dict[str, Any]]:
 def test_what_the_outputs_say(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_messages(tmp_path / "t")
     drawn: list[Any] = []
-    monkeypatch.setattr(page, "render", lambda *given: drawn.append(given) or "<é>")
+    render = page.render
+    monkeypatch.setattr(page, "render", lambda *given: drawn.append(given) or f"{render(*given)}<é>")
     said = io.StringIO()
     files = {"html": str(tmp_path / "r.html"), "csv": str(tmp_path / "r.csv")}
+    (tmp_path / "r.html").write_text("that of the night before")
     found = report.run(ReportOptions(table=str(tmp_path / "t"), **files), Reporter(stream=said))
     group = {"body_bytes": 40, "first_stored": BEGIN, "last_stored": BEGIN}
     groups = [
@@ -174,9 +159,11 @@ def test_what_the_outputs_say(spark: SparkSession, tmp_path: Path, monkeypatch: 
     ((facts_drawn, pictures, *about),) = drawn
     assert (facts_drawn.groups, facts_drawn.checks, about) == (groups, checks, [str(tmp_path / "t"), 0])
     assert sum(row["messages"] for row in pictures.sizes) == 3
-    assert (tmp_path / "r.html").read_bytes() == "<é>".encode()
+    shown = (tmp_path / "r.html").read_bytes().decode()
+    assert (shown[:9], shown[-11:]) == ("<!doctype", "</html>\n<é>")
     assert (tmp_path / "r.csv").read_bytes().decode() == report.to_csv(facts_drawn)
     assert "--csv and --json" not in found.to_text()
+    assert "no step back, no producer ahead" in found.to_text()
 
 
 @pytest.mark.spark
@@ -201,6 +188,8 @@ def test_messages_without_a_day_and_a_table_without_messages(
     path = str(tmp_path / "t")
     deltalake.write_deltalake(path, pa.Table.from_pylist(rows, schema=schemas.MESSAGES), partition_by=["store_date"])
     found = report.run(ReportOptions(table=path, by="date"), Reporter(quiet=True))
+    in_json = [group["store_date"] for group in json.loads(found.to_json())["groups"]]
+    assert in_json == [day and str(day) for day in (group["store_date"] for group in found["groups"])]
     groups = [(group["store_date"], group["bytes"]) for group in found["groups"]]
     assert groups == ([(day, 100) for day in days] if len(set(days)) == len(days) else [(None, 200)])
 
@@ -255,7 +244,9 @@ def waiting_messages() -> LogBuilder:
 
 
 @pytest.mark.spark
-def test_messages_that_stand_in_other_topics_are_their_topics(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_stand_in_other_topics_are_their_topics(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, table = waiting_messages(), tmp_path / "t"
     load_here(log.write(tmp_path / "s"), table, with_bodies=True)
     numbers = [number for number in range(90) if number % 3]
@@ -280,15 +271,28 @@ def test_messages_that_stand_in_other_topics_are_their_topics(spark: SparkSessio
     assert (found["messages"], found["bytes"]) == (len(mine), sum(one.size for one in mine))
     assert found["checks"]["gaps"] == found["checks"]["clock_steps"] == []
 
+    def those_of_real_topics(session: SparkSession, by: str, *, checks: bool, without: tuple[str, ...]) -> Facts:
+        return measure(session, by, checks=checks, without=(*without, "duplicates", "gaps", "clock_steps"))
+
+    monkeypatch.setattr(report, "measure", those_of_real_topics)
     both, everything = asked("orders", "pay")["checks"], asked()["checks"]
     assert [both[name] for name in BY_REAL_TOPIC] == [everything[name] for name in BY_REAL_TOPIC]
     of_group = asked("%RETRY%g1")["checks"]
     retries = [row for row in everything["retries"] if (row["consumer_group"], row["kind"]) == ("g1", "retry")]
     assert (of_group["retries"], of_group["transactions"]) == (retries, [])
-    for topic in ("orders:0", "RMQ_SYS_TRANS_HALF_TOPIC"):
-        part = asked(topic)
-        assert part["checks"].keys().isdisjoint(BY_REAL_TOPIC)
-        assert part.to_text().count("not judged with this --topic") == len(BY_REAL_TOPIC)
+    part = asked("orders:0")
+    assert part["checks"].keys() == {"clocks_ahead"}
+    assert part.to_text().count("not judged with this --topic") == len(BY_REAL_TOPIC)
+
+
+@pytest.mark.parametrize(
+    ("topics", "judged"),
+    [((), True), (("orders",), True), (("orders", "pay:0"), False), (("orders", "RMQ_SYS_TRANS_HALF_TOPIC"), False),
+     (("RMQ_SYS_TRANS_OP_HALF_TOPIC",), False)],
+)  # fmt: skip
+def test_what_waits_elsewhere_belongs_to_a_topic_and_to_no_queue(topics: tuple[str, ...], judged: bool) -> None:
+    options = ReportOptions(table="/t", topics=tuple(map(TopicFilter.parse, topics)))
+    assert report.not_judged(options) == (() if judged else BY_REAL_TOPIC)
 
 
 def test_the_page_says_of_which_part_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -177,10 +177,13 @@ def as_loaded(rows: list[Row]) -> list[Row]:
     return newer
 
 
-def registered(spark: SparkSession, rows: list[Row]) -> SparkSession:
+GAPS = ("messages_gaps", "queue_gaps", "clock_steps")
+
+
+def registered(spark: SparkSession, rows: list[Row], names: Sequence[str] = views.VIEWS) -> SparkSession:
     other = spark.newSession()
     table = pa.Table.from_pylist(rows, schema=schemas.MESSAGES_WITH_BODY)
-    views.register(other, other.createDataFrame(table, schemas.to_spark(table.schema)), views.VIEWS)
+    views.register(other, other.createDataFrame(table, schemas.to_spark(table.schema)), names)
     return other
 
 
@@ -246,7 +249,7 @@ def test_rows_that_were_deleted_are_no_gap(spark: SparkSession) -> None:
     """Of a run that lacks its end nothing can be said."""
     log = as_loaded([{"cluster": "c", **message(at, "T", queue_offset=at)} for at in range(100)])
     left = [row for row in log if not 40 <= row["commit_log_offset"] < 60]
-    other = registered(spark, left)
+    other = registered(spark, left, GAPS)
     assert other.table("queue_gaps").count() == other.table("clock_steps").count() == 0
 
 
@@ -258,7 +261,7 @@ def test_rows_that_a_repair_wrote_here_and_there(spark: SparkSession) -> None:
     for number in (10, 25, 40):
         log[number] |= dict.fromkeys(schemas.RUNS)
     log[47] |= {"queue_offset": 90, **dict.fromkeys(schemas.RUNS)}
-    other = registered(spark, log)
+    other = registered(spark, log, GAPS)
     gaps = other.table("queue_gaps").orderBy("commit_log_offset").collect()
     assert [(row.expected, row.found) for row in gaps] == [(47, 90), (91, 48)]
     assert [row.commit_log_offset for row in other.table("clock_steps").collect()] == [4500]

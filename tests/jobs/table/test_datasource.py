@@ -50,7 +50,7 @@ def rows_here(root: Path, **options: Any) -> list[dict[str, Any]]:
 @pytest.mark.golden
 @pytest.mark.parametrize(
     ("name", "split_size"),
-    [("base-clean-5.3.3", 5_000), ("embedded-5.5.0", 5_000), ("stale-mid-5.1.4", 5_000), ("sizes-4.6.1", 1 << 30)],
+    [("base-clean-5.3.3", 40_000), ("embedded-5.5.0", 5_000), ("stale-mid-5.1.4", 5_000), ("sizes-4.6.1", 1 << 30)],
 )
 def test_every_record_of_a_real_store(read: Any, name: str, split_size: int) -> None:
     (store,) = golden.stores(name)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
 from support.rebuilding import SETTINGS, rules_of_release
@@ -22,9 +20,11 @@ from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, Wrong
 from storeformat.queues.consume_queue import pack_units
 from udfs.table import schemas
 
-pytestmark = pytest.mark.spark
+if TYPE_CHECKING:  # most of these tests run without pyspark
+    from pyspark.sql import SparkSession
 
 
+@pytest.mark.spark
 @pytest.mark.golden
 def test_every_row_of_real_stores(spark: SparkSession, tmp_path: Path) -> None:
     """Stores of several releases as the brokers of one cluster, in one table."""
@@ -55,41 +55,28 @@ def test_every_row_of_real_stores(spark: SparkSession, tmp_path: Path) -> None:
     assert (again["rows"], again["skipped"], again["version"]) == (0, True, report["version"])
 
 
-def test_a_local_table_stays_local_where_hadoop_knows_a_cluster(bench: Bench) -> None:
+@pytest.mark.spark
+def test_a_local_table_stays_local_where_hadoop_knows_a_cluster(spark: SparkSession, bench: Bench) -> None:
     """A configuration of HDFS (HADOOP_CONF_DIR) says where bare paths are; a repair wrote its table there."""
     bench.messages(20)
     bench.load()
-    session = bench.spark.newSession()
+    session = spark.newSession()
     session.conf.set("fs.defaultFS", "hdfs://127.0.0.1:1")
     table = messages_table.open_table(str(bench.table))
     assert table is not None
     assert views.over_table(session, table, ()).table("messages").count() == 20
 
 
-def test_loads_what_is_new(bench: Bench) -> None:
-    bench.messages(300)
-    first = bench.load(split_size=10_000)
-    bench.messages(500)
-    second = bench.load(split_size=10_000)
-    assert bench.rows() == bench.expected
-    assert (first["rows"], second["rows"]) == (300, 500)
-    then = bench.spark.sql(f"SELECT count(*) FROM delta.`{bench.table}` VERSION AS OF {first['version']}").first()
-    assert then is not None
-    assert then[0] == 300
-    assert second["from_offset"] == first["to_offset"]
-    assert second["to_offset"] == bench.log.records[-1].end
-    metadata = bench.metadata()
-    assert metadata["from_offset"] == first["to_offset"]
-    assert {"program", "version", "run", "to_offset", "gap"} <= metadata.keys()
-
-
-def test_what_the_table_says_of_itself(bench: Bench) -> None:
+@pytest.mark.spark
+def test_what_the_table_says_of_itself(spark: SparkSession, bench: Bench) -> None:
     bench.messages(50, tags="t", uniq_key="u")
     bench.load()
-    rows = bench.spark.read.format("delta").load(bench.table)
+    rows = spark.read.format("delta").load(bench.table)
     assert rows.columns == schemas.MESSAGES.names
     assert all(field.metadata["comment"] for field in rows.schema)
-    detail = DeltaTable.forPath(bench.spark, bench.table).detail().first()
+    from delta.tables import DeltaTable
+
+    detail = DeltaTable.forPath(spark, bench.table).detail().first()
     assert detail is not None
     assert detail.partitionColumns == ["store_date"]
     log = Path(bench.table, "_delta_log", f"{1:020d}.json").read_text(encoding="utf-8")
@@ -99,16 +86,17 @@ def test_what_the_table_says_of_itself(bench: Bench) -> None:
     assert statistics["maxValues"]["commit_log_offset"] == bench.expected[-1]
 
 
-def test_a_plan_shows_which_files_are_skipped(bench: Bench) -> None:
+@pytest.mark.spark
+def test_a_plan_shows_which_files_are_skipped(spark: SparkSession, bench: Bench) -> None:
     for count in (40, 60):
         bench.messages(count)
         bench.load()
-    rows = bench.spark.read.format("delta").load(bench.table)
+    rows = spark.read.format("delta").load(bench.table)
     assert len(rows.inputFiles()) == 2
     newest = rows.where(f"commit_log_offset >= {bench.expected[-1]}")
     assert len(newest.inputFiles()) == 1
     plan = newest._jdf.queryExecution().explainString(
-        bench.spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]
+        spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]
     )
     assert "GreaterThanOrEqual(commit_log_offset" in plan
 
@@ -122,15 +110,6 @@ def test_several_brokers_share_a_table(bench: Bench) -> None:
     assert bench.rows() == bench.expected
     assert bench.rows("it's/a") == bench.expected
     assert bench.load(broker="b", cluster="other")["rows"] == 80
-
-
-def test_until_an_offset_and_on(bench: Bench) -> None:
-    bench.messages(60)
-    bench.load(until_offset=bench.expected[31])
-    assert bench.rows() == bench.expected[:31]
-    assert bench.load(until_offset=bench.expected[5])["skipped"]
-    bench.load()
-    assert bench.rows() == bench.expected
 
 
 def test_only_some_topics(bench: Bench) -> None:
@@ -171,21 +150,6 @@ def test_some_topics_of_a_log_that_was_truncated_and_rewritten(bench: Bench) -> 
     assert bench.rows() == bench.expected
 
 
-def test_topics_that_no_message_is_of(bench: Bench) -> None:
-    bench.messages(3)
-    report = bench.load(topics=(TopicFilter("Mistyped"),))
-    assert report["rows"] == 0
-    assert "no new message is of Mistyped" in report["notes"]
-    assert "no new message is of Mistyped" not in bench.load(topics=(TopicFilter("Mistyped"),))["notes"]
-
-
-def test_dry_run_writes_nothing(bench: Bench) -> None:
-    bench.messages(10)
-    report = bench.load(dry_run=True)
-    assert report["messages"] == 10
-    assert not Path(bench.table).exists()
-
-
 def test_an_empty_log_makes_an_empty_table(bench: Bench) -> None:
     bench.log.raw(b"")  # a segment of zeros
     assert bench.load()["rows"] == 0
@@ -204,18 +168,17 @@ def test_damage(bench: Bench) -> None:
     with Path(root, "commitlog", f"{0:020d}").open("r+b") as file:
         file.seek(damaged.offset + 4)
         file.write(b"oops")
-    options = {"store": str(root), "cluster": "c", "broker": "b", "table": bench.table}
     with pytest.raises(DamagedLog):
-        load.run(LoadOptions(**options), Reporter(quiet=True))
-    report = load.run(LoadOptions(**options, on_damage="stop"), Reporter(quiet=True))
+        bench.load_of(root)
+    report = bench.load_of(root, on_damage="stop")
     assert (report["status"], report.exit_code, report["rows"]) == ("damaged", 1, 30)
     assert bench.rows() == bench.expected[:30]
     assert bench.metadata()["damaged_ranges"][0]["begin"] == damaged.offset
-    bench.table = options["table"] = str(bench.work / "salvaged")
-    report = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+    bench.table = str(bench.work / "salvaged")
+    report = bench.load_of(root, on_damage="salvage")
     assert (report["status"], report.exit_code, report["rows"], report["lost_messages"]) == ("damaged", 1, 49, 1)
     assert bench.rows() == [*bench.expected[:30], *bench.expected[31:]]
-    again = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+    again = bench.load_of(root, on_damage="salvage")
     assert (again["rows"], again["skipped"], again["to_offset"]) == (0, True, report["to_offset"])
 
 
@@ -223,10 +186,9 @@ def test_a_missing_segment_is_damage_like_any_other(bench: Bench) -> None:
     bench.messages(1_300)
     root = bench.log.write(bench.work / "broken")
     Path(root, "commitlog", f"{SEGMENT:020d}").unlink()
-    options = {"store": str(root), "cluster": "c", "broker": "b", "table": bench.table}
     with pytest.raises(NotAStore, match="missing"):
-        load.run(LoadOptions(**options), Reporter(quiet=True))
-    report = load.run(LoadOptions(**options, on_damage="salvage"), Reporter(quiet=True))
+        bench.load_of(root)
+    report = bench.load_of(root, on_damage="salvage")
     assert report["damaged_ranges"][0]["begin"] == SEGMENT
     assert bench.rows() == [offset for offset in bench.expected if not SEGMENT <= offset < 2 * SEGMENT]
 
@@ -246,9 +208,7 @@ def test_other_delay_levels_than_the_brokers_queues_show(bench: Bench) -> None:
     assert any("level 3: 2,000 ms" in note for note in other["notes"])
     report = bench.load(settings=(("messageDelayLevel", "1s 2s 2s"),))
     assert not any("messageDelayLevel" in note for note in report["notes"])
-    row = bench.spark.read.format("delta").load(bench.table).first()
-    assert row is not None
-    assert row.tags_code == due
+    assert [row["tags_code"] for row in bench.table_rows("tags_code")] == [due]
 
 
 def test_deliveries_contradict_delay_levels_that_no_queue_shows(bench: Bench) -> None:

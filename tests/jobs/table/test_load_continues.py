@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from deltalake import DeltaTable
 from support.store_builder import LogBuilder
 from support.table_bench import SEGMENT, Bench
 
-from jobs.contract.options import LoadOptions
-from jobs.contract.reporter import Reporter
-from jobs.table import load
 from storeformat.errors import Refused, UsageError
-
-pytestmark = pytest.mark.spark
 
 
 def test_retention_took_what_was_never_loaded(bench: Bench) -> None:
@@ -72,13 +68,12 @@ def test_a_shorter_log(bench: Bench) -> None:
     shorter, end = bench.expected, bench.log.end_offset
     bench.messages(500)
     bench.load()
-    options = {"store": str(bench.work / "shorter"), "cluster": "c", "broker": "b", "table": bench.table}
     with pytest.raises(Refused, match="truncated") as refused:
-        load.run(LoadOptions(**options), Reporter(quiet=True))
+        bench.load_of(bench.work / "shorter")
     assert f"--repair-from {end}" in (refused.value.advice or "")
-    load.run(LoadOptions(**options, repair_from=bench.log.records[149].offset - 5), Reporter(quiet=True))
+    bench.load_of(bench.work / "shorter", repair_from=bench.log.records[149].offset - 5)
     assert bench.rows() == shorter
-    assert load.run(LoadOptions(**options), Reporter(quiet=True))["skipped"]
+    assert bench.load_of(bench.work / "shorter")["skipped"]
 
 
 def test_repair_leaves_other_brokers_alone(bench: Bench) -> None:
@@ -96,18 +91,6 @@ def test_repair_cannot_leave_a_gap(bench: Bench) -> None:
         bench.load(repair_from=end + 1)
 
 
-def test_another_store_under_the_same_name(bench: Bench) -> None:
-    bench.messages(50)
-    bench.load()
-    before = bench.rows()
-    bench.log = LogBuilder(SEGMENT, clock=1_800_000_000_000)
-    bench.messages(90, flag=3)
-    with pytest.raises(Refused, match="another store") as refused:
-        bench.load("other")
-    assert "--broker" in (refused.value.advice or "")
-    assert bench.rows() == before
-
-
 def test_a_repair_leaves_rows_alone_whose_bytes_are_no_more(bench: Bench) -> None:
     bench.messages(50)
     bench.load()
@@ -120,19 +103,21 @@ def test_a_repair_leaves_rows_alone_whose_bytes_are_no_more(bench: Bench) -> Non
     assert (report["rows"], bench.rows()) == (len(bench.expected), before + bench.expected)
 
 
-@pytest.mark.parametrize("to", [pytest.param("first", marks=pytest.mark.slow), "nothing"])
-def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str) -> None:
+@pytest.mark.parametrize("to", [pytest.param("first", marks=[pytest.mark.slow, pytest.mark.spark]), "nothing"])
+def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str, request: pytest.FixtureRequest) -> None:
     """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
     bench.messages(40)
     bench.load(broker="other")
-    before = bench.spark.sql(f"DESCRIBE HISTORY delta.`{bench.table}` LIMIT 1").first()
-    assert before is not None
+    before = DeltaTable(bench.table).version()
     first = bench.load()
     bench.messages(50)
     second = bench.load()
-    version = first["version"] if to == "first" else before.version
     reached = first["to_offset"] if to == "first" else 0
-    bench.spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {version}")
+    if to == "first":
+        spark = request.getfixturevalue("spark")
+        spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {first['version']}")
+    else:
+        DeltaTable(bench.table).restore(before)
     for _ in range(2):
         with pytest.raises(Refused, match="RESTORE of the table") as refused:
             bench.load()
@@ -153,7 +138,7 @@ def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str) ->
 def test_rows_that_a_person_deleted_stay_deleted(bench: Bench) -> None:
     bench.messages(40)
     bench.load()
-    bench.spark.sql(f"DELETE FROM delta.`{bench.table}` WHERE commit_log_offset > {bench.expected[9]}")
+    DeltaTable(bench.table).delete(f"commit_log_offset > {bench.expected[9]}")
     kept = bench.expected[:10]
     bench.messages(5)
     assert bench.load()["rows"] == 5

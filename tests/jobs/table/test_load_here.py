@@ -113,7 +113,8 @@ def test_only_a_part_of_the_log(log: LogBuilder, tmp_path: Path, table: Path) ->
     assert "consumer_offsets" not in dry
     first = load_here(root, table, until_offset=until, with_bodies=True, time_zone="Asia/Shanghai")
     assert (first["rows"], first["to_offset"]) == (20, until)
-    assert load_here(root, table, until_offset=until, with_bodies=True)["skipped"]
+    for before in (5, 20):
+        assert load_here(root, table, until_offset=log.records[before].offset, with_bodies=True)["skipped"]
     dry = load_here(root, table, dry_run=True)
     assert (dry["rows"], dry["version"], dry["from_offset"]) == (0, 1, until)
     assert load_here(root, table, with_bodies=True, time_zone="Asia/Shanghai")["rows"] == 40
