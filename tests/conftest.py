@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,12 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # what shares a fixture is brought together after this
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what is for ``.ci/release``, and what says of an older release what it says of the newest, too: the fast
-    tests leave that out. Files with Spark come first, so that processes that share tests out end at the same time.
+    tests leave that out. What shares the Spark session comes first, then files that start Spark, so that processes that
+    share tests out end at the same time.
     """
     newest = golden.newest_of_each_scenario()
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
         given = getattr(item, "callspec", None)
         values = given.params.values() if given else ()
         if any(isinstance(value, golden.GoldenStore) and value not in newest for value in values):
@@ -69,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marks & RELEASE_MARKS and not ("daily" in marks and "slow" not in marks and NEWEST_BROKER in values):
             item.add_marker("release")
     heavy = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("daily")}
-    items.sort(key=lambda item: item.path not in heavy)
+    items.sort(key=lambda item: ("spark" not in getattr(item, "fixturenames", ()), item.path not in heavy))
     if seed := config.getoption("--shuffle"):
         drawn: dict[str, str] = {}
 
@@ -77,6 +79,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return drawn.setdefault(name, hashlib.sha256(f"{seed}{name}".encode()).hexdigest())
 
         items.sort(key=lambda item: (place(str(item.path)), place(item.nodeid.partition("[")[0])))
+
+
+@cache
+def sharing_spark(file: Path) -> frozenset[str]:
+    """The functions of a file that ask for the Spark session, or for a fixture of the file that does."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    for one in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(one, ast.FunctionDef):
+            named = [
+                node.value for marks in one.decorator_list for node in ast.walk(marks) if type(node) is ast.Constant
+            ]
+            asked[one.name] |= {argument.arg for argument in one.args.args}.union(named)
+    found = {"spark"}
+    while more := {name for name, names in asked.items() if names & found} - found:
+        found |= more
+    return frozenset(found)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -88,7 +106,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class OneSession(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.endswith("@spark") else str(super()._split_scope(nodeid))
+            file = str(super()._split_scope(nodeid))
+            function = nodeid.partition("[")[0].rpartition("::")[2]
+            return "spark" if function in sharing_spark(config.rootpath / file) else file
 
     return OneSession(config, log) if config.getoption("dist") == "loadgroup" else None
 

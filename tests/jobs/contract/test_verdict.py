@@ -20,7 +20,7 @@ from jobs.contract.verdict import EXIT_CODE_OF_STATUS, status_of
 MISSING = ("nothing", "consumequeue", "index", "checkpoint", "config", "last queue", "last segment", "log's end")
 _NEWEST = golden.newest_of_each_scenario()
 STORES = [
-    store if store in _NEWEST and store.scenario in ("base", "lag") else pytest.param(store, marks=pytest.mark.slow)
+    store if store in _NEWEST and store.scenario == "base" else pytest.param(store, marks=pytest.mark.slow)
     for store in golden.stores()
 ]
 

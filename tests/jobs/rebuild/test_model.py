@@ -39,7 +39,7 @@ def files_below(root: Path, part: str) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in (root / part).rglob("*") if path.is_file()}
 
 
-@settings(max_examples=3 * settings.default.max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_files_are_those_of_the_model(case: tuple[LogBuilder, BrokerSettings, int]) -> None:
     log, rules, split_size = case

@@ -78,7 +78,7 @@ def modelled(root: Path, store: GoldenStore) -> dict[str, dict[bytes, bytes]]:
     return {"default": pairs, "offset": ends}
 
 
-@pytest.mark.parametrize("split_size", [1 << 10, 1 << 30])
+@pytest.mark.parametrize("split_size", [8 << 10, 1 << 30])
 @pytest.mark.parametrize("store", golden.stores(lambda store: store.name in STORES), ids=str)
 def test_the_database_is_the_models(
     store: GoldenStore, split_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

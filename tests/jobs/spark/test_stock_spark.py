@@ -17,6 +17,7 @@ from support.golden_differences import index_differences, queue_differences
 from jobs.spark.launch import spark_home
 
 ROOT = Path(__file__).resolve().parents[3]
+QUICK = ("--conf", "spark.ui.enabled=false", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.mark.spark
@@ -34,8 +35,9 @@ def test_a_rebuild(master: str, tmp_path: Path) -> None:
     hidden = ("PYSPARK_", "PYTHON", "SPARK_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     line = [
-        str(spark_home() / "bin" / "spark-submit"), "--master", master, "--py-files", "rocketmq-store-spark.zip",
-        "main.py", "rebuild", "--store", str(root), "--output", str(tmp_path / "out"), "--report", "report.json",
+        str(spark_home() / "bin" / "spark-submit"), "--master", master, *QUICK,
+        "--py-files", "rocketmq-store-spark.zip", "main.py",
+        "rebuild", "--store", str(root), "--output", str(tmp_path / "out"), "--report", "report.json",
     ]  # fmt: skip
     done = subprocess.run(
         line,

@@ -256,7 +256,7 @@ def test_exactly_once_over_restarts(spark: SparkSession, growing: Growing, tmp_p
     datasource.register(spark)
     given = {"columns": "topic, commit_log_offset", "max-bytes-per-trigger": str(SEGMENT)}
     sink = tmp_path / "rows"
-    for more in (0, 0, 500):
+    for more in (0, 0, 300):
         if more:
             growing.grow(more)
         stream = spark.readStream.format("rocketmq-commitlog").options(**given).load(str(growing.root))

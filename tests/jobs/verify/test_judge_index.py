@@ -34,7 +34,7 @@ def test_of_a_healthy_store_nothing_is_said(root: Path, killed: bool) -> None:
     assert (found.counts, found.differences, found.hazard_counts, found.hazards, found.notes) == ({}, [], {}, [], [])
 
 
-EVERY_BYTE = [(3, number, byte) for number in (1, 2, 59) for byte in range(20)]
+EVERY_BYTE = [(3, 2, byte) for byte in range(20)]
 FIRST_AND_LAST_FILE = [(which, number, byte) for which in (0, -1) for number in (1, 17, 59) for byte in (3, 7, 15, 19)]
 
 
