@@ -81,13 +81,6 @@ def test_empty_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "empty" in said
 
 
-def test_stray_file(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / "commitlog" / "notes.txt").write_text("do not touch")
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "notes.txt" in said
-
-
 def test_all_stray_files_are_named_at_once(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("notes.txt", "core.4711"):
         (store / "commitlog" / name).write_text("x")
@@ -311,12 +304,6 @@ def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
-def test_output_inside_the_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = command_line.main(["rebuild", "--store", str(store), "--output", str(store / "new"), *SIZES])
-    assert code == 2
-    assert not (store / "new").exists()
-
-
 def test_output_inside_the_store_by_a_link(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store.parent / "link").symlink_to(store)
     code = command_line.main(["rebuild", "--store", str(store), "--output", str(store.parent / "link" / "new"), *SIZES])
@@ -326,13 +313,6 @@ def test_output_inside_the_store_by_a_link(store: Path, capsys: pytest.CaptureFi
     elsewhere.mkdir()
     named = ["--commitlog", str(store / "commitlog"), "--output", str(store / "commitlog" / "new")]
     assert command_line.main(["rebuild", "--store", str(elsewhere), *named, *SIZES]) == 2
-
-
-@pytest.mark.parametrize("where", ["output", "output/log", "."])
-def test_repaired_segments_in_the_output(store: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
-    code, said = refuse(capsys, store, "--on-damage", "salvage", "--repair-log", str(store.parent / where))
-    assert code == 64
-    assert "two directories" in said
 
 
 def test_somebody_else_fills_the_output_meanwhile(

@@ -1,4 +1,4 @@
-"""Loads that are killed, doubled, or lose an executor leave each record in the table once."""
+"""Loads that are killed, overtaken by a repair, or lose an executor leave each record in the table once."""
 
 from __future__ import annotations
 
@@ -122,30 +122,6 @@ def test_killed_at_any_moment(spark: SparkSession, start: Start, log: LogBuilder
     append(log, 100)
     log.write(tmp_path / "store")
     assert load_here(tmp_path)["rows"] == 100
-    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
-
-
-def test_two_at_once(spark: SparkSession, start: Start, log: LogBuilder, tmp_path: Path) -> None:
-    """Both succeed: one brings the rows, the other finds them there."""
-    reports = [finish(process) for process in [start(), start()]]
-    assert sorted(report["rows"] for report in reports) == [0, 6000]
-    assert sorted(report["skipped"] for report in reports) == [False, True]
-    assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
-
-
-@pytest.mark.parametrize("records", [3000, 6000, 7000])
-def test_overtaken(
-    spark: SparkSession, log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int
-) -> None:
-    """Between a load's look at the table and its commit another one commits less, the same, or more."""
-
-    def other() -> None:
-        append(log, max(records - 6000, 0))
-        log.write(tmp_path / "store")
-        load_here(tmp_path, until_offset=log.records[records].offset if records < 6000 else None)
-
-    report = load_beside(tmp_path, monkeypatch, "append", other)
-    assert report["skipped"] == (records >= 6000)
     assert offsets(spark, tmp_path) == [placed.offset for placed in log.records]
 
 

@@ -17,7 +17,6 @@ from support.store_builder import LogBuilder
 from support.store_to_start import configure
 
 from jobs.cli import command_line
-from jobs.verify import verify
 
 (STORE,) = golden.stores("base-clean-5.3.3")
 FILE = "consumequeue/A/0/00000000000000000000"
@@ -128,15 +127,6 @@ def test_topic_and_index_do_not_go_together(root: Path, capsys: pytest.CaptureFi
     code, report = run(capsys, root, "--topic", "A", "--only", "index")
     assert code == 64
     assert "index" in report["error"]
-
-
-def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = run(capsys, tmp_path / "nothing")
-    assert code == 66
-
-
-def test_command_is_there() -> None:
-    assert command_line.JOBS["verify"].module == verify.__name__
 
 
 def test_hazards_are_in_the_report(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
