@@ -264,11 +264,15 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
         elif has_database:
             yield Reason.of("rocksdb_not_judged")
         return
-    in_json = any(store.configs[name].main.content is FileState.SOUND for name in _always_there(store))
+    sound = any(store.configs[name].main.content is FileState.SOUND for name in _always_there(store))
+    is_read = sound or store.config_in_databases
     files_there = any(queue.end_offset >= 0 for queue in store.queues.values())
-    if (has_database and not files_there) or (databases.configuration and not in_json):
-        found = ", ".join([*(["consume queues"] if has_database else []), *databases.configuration])
-        yield Reason.of("store_type.files" if store.rules.knows_rocksdb else "store_type.older", found=found)
+    if (has_database and not files_there) or (databases.configuration and not is_read):
+        found = [*(["consume queues"] if has_database else []), *databases.configuration]
+        case = "files" if store.rules.knows_rocksdb else "older"
+        if found == [_V2] and store.rules.takes_offsets_file:
+            case = "second_form"
+        yield Reason.of(f"store_type.{case}", found=", ".join(found))
 
 
 def _no_database(store: StoppedStore) -> Reason:

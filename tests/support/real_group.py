@@ -62,6 +62,10 @@ class BrokerGroup(BrokerSite):
         self.members[name].await_words("boot success")
         self._await_registered(known + 1)
 
+    def stop_member(self, name: str) -> None:
+        """Shuts a member down cleanly."""
+        self._end_broker(self.members.pop(name).stop)
+
     def kill_member(self, name: str) -> None:
         """kill -9 of a member."""
         self._end_broker(self.members.pop(name).kill)

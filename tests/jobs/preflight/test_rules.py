@@ -11,7 +11,8 @@ from storeformat.storage import local_status
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
 ELSEWHERE = {
-    "store_in_use", "files_not_writable", "messages_not_served.group", "store_type.apart", "rocksdb_not_judged",
+    "store_in_use", "files_not_writable", "messages_not_served.group", "store_type.apart", "store_type.second_form",
+    "rocksdb_not_judged",
     "messages_not_served.rocksdb", "database_not_read.broken", "database_not_read.unknown",  # test_stopped_store
     "index_deleted",  # test_golden_answers
     "messages_not_served.committed", "messages_not_served.cut",  # test_cases

@@ -424,6 +424,25 @@ def test_the_path_of_the_database(store: StoreToStart, folder: str, apart: str, 
     assert are(configuration.store_type(store.stopped()), said)
 
 
+@pytest.mark.parametrize(
+    ("version", "form", "said"),
+    [
+        ("5.5", "v2", []),
+        ("5.5", "v1", [bad("store_type.second_form")]),
+        ("5.3.3", "v2", []),
+        ("4.9", "v2", [bad("store_type.older")]),
+    ],
+)
+def test_the_second_form_of_settings_beside_queues_in_files(
+    store: StoreToStart, version: str, form: str, said: list[Said]
+) -> None:
+    store.conf["configManagerVersion"] = form
+    store.version = version
+    without("config/[tsc]*.json")(store)
+    database("config/rdb")(store)
+    assert are(configuration.store_type(store.stopped()), *said)
+
+
 # ------------------------------------------------------------------------------------------------------------- timers
 
 
