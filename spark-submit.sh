@@ -81,7 +81,7 @@ fill() {
     delta_jars "$venv/jars"
     say '  compiled kernels, class archive'
     {
-        PYTHONPATH=$root "$venv/bin/python" -m storeformat.kernels.compile
+        PYTHONPATH=$root "$venv/bin/python" -c 'from storeformat.kernels import compiled; print(compiled())'
         "$venv/bin/python" -m compileall -q -j 0 "$venv"/lib/python3.*/site-packages "$root/jobs" "$root/udfs" "$root/storeformat"
     } >>"$log" 2>&1 &
     # A short run lets the JVM archive Spark's classes: each start with this Java takes 1.5 s less.

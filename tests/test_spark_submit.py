@@ -139,13 +139,13 @@ class TestSetUp:
             f"setting up {checkout}/.venv (once: some 600 MB of packages, two minutes)",
             "  packages", "  Delta's jars", "  compiled kernels, class archive",
         ]  # fmt: skip
-        made, *installed, kernels, bytecode = lines(told)
+        made, *installed, bytecode = lines(told)
         assert made == "venv"
         assert [line.split("requirements/")[1].split(".txt")[0] for line in installed] == ["build", "setup", "fast"]
         for line in installed:
             assert line.startswith("0 -I -m pip install "), "no other place to install to"
             assert {"--require-hashes", "--no-deps", "--no-build-isolation"} <= set(line.split())
-        assert (kernels, bytecode[:16]) == ("-m storeformat.kernels.compile", "-m compileall -q")
+        assert bytecode[:16] == "-m compileall -q"
         venv = checkout / ".venv"
         assert (venv / "jars" / "one-1.jar").read_bytes() == JAR
         assert (venv / "spark.jsa").is_file()
@@ -242,7 +242,7 @@ class TestFilesForElsewhere:
         done = start("--setup", "--from", "b.tar", pip=f'ls "{ready}/tmp/bundle/wheels" >>"{told}"')
         assert done.returncode == 0, done.stderr
         assert "w.whl" in lines(told)
-        assert f"--no-index --find-links {ready}/tmp/bundle/wheels" in lines(told)[-4]
+        assert f"--no-index --find-links {ready}/tmp/bundle/wheels" in lines(told)[-3]
         assert (ready / "jars" / "one-1.jar").read_bytes() == JAR
 
     def test_what_is_no_bundle(self, start: Start, checkout: Path, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ if __name__ == "__main__":
     import pyarrow as pa
     from pyspark.daemon import manager
 
-    from storeformat.kernels import active
+    from storeformat.kernels import compiled
     from udfs.log import scan  # noqa: F401  (for the workers)
 
     pa.array([None])  # the first one looks for pandas
-    active()
+    compiled()
     manager()

@@ -18,7 +18,7 @@ from storeformat.index import index_file
 from storeformat.index.entries import Rows, hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
 from storeformat.index.matching import CHUNK, SEARCH, Coverage, Matched, Matching
-from storeformat.kernels import active
+from storeformat.kernels import numpy_kernels
 from storeformat.limits import LISTED
 
 
@@ -140,7 +140,9 @@ class _Comparison:
             self._begin, self._is_proven = int(timestamps[0]), True
         expected = np.empty(len(entries), ENTRY)
         times_or_begin = np.where(paired, timestamps, self._begin).astype(np.int64)
-        active().put_entries(hashes, rows["offset"], times_or_begin, self._begin, first_number, self._table, expected)
+        numpy_kernels.put_entries(
+            hashes, rows["offset"], times_or_begin, self._begin, first_number, self._table, expected
+        )
         diffs = expected["time_diff"]
         if is_first:
             allowed, stored = self._first_time_diffs(), int(entries["time_diff"][0])

@@ -20,7 +20,7 @@ import numpy as np
 from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.javacompat import EPOCH, index_key_hashes, java_hash
-from storeformat.kernels import active
+from storeformat.kernels import numpy_kernels
 
 HEADER = np.dtype(
     [
@@ -152,7 +152,7 @@ def build_index_file(
     header, capacity = start or first_header(), max_index_num - 1
     slot_table = np.zeros(slots, dtype=np.int32)
     packed = np.empty(min(ENTRIES_AT_ONCE, capacity), dtype=ENTRY)
-    put_entries = active().put_entries
+    put_entries = numpy_kernels.put_entries
     for key_hashes, phy_offsets, store_timestamps in _pieces(chunks):
         number, size = header.index_count, len(key_hashes)
         end = header.entries + size

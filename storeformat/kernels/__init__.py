@@ -1,33 +1,29 @@
-"""The hot functions on buffers, each with one signature (``protocol.Kernels``) and two implementations that agree.
+"""The hot functions on buffers: ``numpy_kernels`` is the general way, ``numba_kernels`` (extra ``fast``) does the bulk
+of a sound log faster, with the same result. ``ROCKETMQ_STORE_SPARK_KERNELS=numpy`` does without, ``numba`` insists.
 
-``numpy_kernels`` is the reference and always there; ``numba_kernels`` (extra ``fast``) is the same functions compiled.
-Everything above this package is written once and asks ``active()`` for the implementation.
-``ROCKETMQ_STORE_SPARK_KERNELS`` may name one (``numpy`` or ``numba``); by default numba is taken where it can be
-imported.
-
-=================  ===================================================================================================
-``columns``        the types of columns; ``plain_pass`` those of the pass over plain records
-``numba_records``  the compiled part for records; ``numba_values`` for values in them, ``numba_dispatch`` for what they
-                   become, ``numba_crc`` for CRCs; ``machine_words`` is what all of these need of the processor
-``cache``          where compiled code is kept; ``compile`` fills it
-=================  ===================================================================================================
+Shapes and units: a buffer is ``uint8`` in native memory with at least ``PADDING`` bytes after its data; starts and
+positions are int64 places in it, lengths int32 bytes; all columns that go in or come out of one call have one row a
+record (or span). No function raises on bad bytes, and none reads outside the buffer.
 """
 
 from __future__ import annotations
 
 import os
+import pkgutil
+import sys
+import zlib
 from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
 
 from storeformat.kernels import numpy_kernels
 from storeformat.kernels.columns import PADDING, Heads, Spans
 from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
-from storeformat.kernels.protocol import Kernels
 
 __all__ = [
     "ENTRY_SIZE",
     "PADDING",
     "Heads",
-    "Kernels",
     "PlainRules",
     "PlainStop",
     "Spans",
@@ -36,10 +32,13 @@ __all__ = [
     "TopicTable",
     "UnitColumns",
     "active",
+    "compiled",
+    "numpy_kernels",
     "prefer_numpy",
 ]
 
-
+_WITH_CONSTANTS = ("message.py", "kernels/columns.py", "kernels/plain_pass.py")
+"""Modules whose values go into compiled code: numba does not see that they change."""
 _preferred = "auto"
 
 
@@ -47,22 +46,33 @@ def prefer_numpy() -> None:
     """Lets this process use numpy where the user named nothing: for little work, loading compiled code takes longer."""
     global _preferred  # noqa: PLW0603  (a process has one implementation)
     _preferred = "numpy"
-    active.cache_clear()
+    compiled.cache_clear()
+
+
+def active() -> ModuleType:
+    """Returns the module to take ``walk_sizes``, ``crc32_spans``, ``property_spans`` and ``property_pieces`` from."""
+    return compiled() or numpy_kernels
 
 
 @lru_cache(maxsize=1)
-def active() -> Kernels:
-    """Returns the implementation that this process uses.
+def compiled() -> ModuleType | None:
+    """Returns the module of compiled functions, None where this process uses numpy alone.
 
     Raises ImportError where ``ROCKETMQ_STORE_SPARK_KERNELS`` asks for numba and there is none.
     """
     choice = os.environ.get("ROCKETMQ_STORE_SPARK_KERNELS", _preferred)
     if choice == "numpy":
-        return numpy_kernels
+        return None
+    is_ours = sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK)
+    digest = 0
+    for name in _WITH_CONSTANTS:
+        digest = zlib.crc32(pkgutil.get_data("storeformat", name) or b"", digest)
     try:
-        import storeformat.kernels.numba_kernels as numba_kernels  # noqa: PLC0415, PLR0402 - it may be missing
-    except (ImportError, RuntimeError):  # the second is numba's, when it finds no place for its cache
+        home = Path(sys.prefix if is_ours else "~/.cache/rocketmq-store-spark").expanduser()
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(home / "kernels" / f"{digest:08x}"))
+        import storeformat.kernels.numba_kernels as made  # noqa: PLC0415 - it may be missing
+    except (ImportError, RuntimeError, OSError):  # without numba, a home directory, or a place for its cache
         if choice == "numba":
             raise
-        return numpy_kernels
-    return numba_kernels
+        return None
+    return made

@@ -1,4 +1,4 @@
-"""The reference kernels: numpy and pyarrow, always there.
+"""The functions on buffers that decode records and make units and entries: numpy and pyarrow, always there.
 
 Every function takes a byte buffer (``uint8``, native memory, with at least ``PADDING`` bytes after its data) and int64
 positions in it and returns columns. None of them raises on bad bytes. A position outside the data never reaches an
@@ -19,14 +19,16 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs, stable_order
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC, Heads, Spans
-from storeformat.kernels.plain_pass import PlainRules, PlainStop, Tally, TopicTable, UnitColumns
-
-NAME = "numpy"
+from storeformat.kernels.columns import Heads, Spans
+from storeformat.kernels.plain_pass import UnitColumns
 
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
-    """See ``Kernels.walk_sizes``."""
+    """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
+
+    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE``
+    ends the walk.
+    """
     positions: list[int] = []
     append = positions.append
     unpack = struct.Struct(">i").unpack_from
@@ -42,32 +44,12 @@ def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s
     return np.array(positions, dtype=np.int64), position
 
 
-def walk_entries(
-    buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
-) -> tuple[Int64s, int]:
-    """See ``Kernels.walk_entries``."""
-    positions: list[int] = []
-    unpack = ENTRY_HEAD.unpack_from
-    view = memoryview(buffer.data)
-    position = start
-    stop = min(stop, limit - ENTRY_HEAD.size + 1)
-    extra = ENTRY_HEAD.size - 4
-    while position < stop:
-        magic, size, own_index, own_term, place, body_length, total_size = unpack(view, position)
-        if magic != ENTRY_MAGIC or size < extra + m.MIN_RECORD_SIZE or position + size > limit:
-            break
-        if place != buffer_offset + position or body_length != size - extra or total_size != body_length:
-            break
-        if own_index < 0 or (own_term < term and own_index > committed) or (index >= 0 and own_index != index + 1):
-            break
-        positions.append(position)
-        index, term = own_index, own_term
-        position += size
-    return np.array(positions, dtype=np.int64), position
-
-
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """See ``Kernels.decode_heads``."""
+    """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame
+    that failed.
+
+    Precondition: ``[p, p + TOTALSIZE)`` lies inside the data for every position p, as ``walk_sizes`` guarantees.
+    """
     heads = sliding_window_view(buffer, m.MAX_HEAD_SIZE)[positions]
     v4 = _fields(heads, m.HOST_V4, m.HOST_V4)
     total_size = v4["total_size"].astype(np.int32)
@@ -133,7 +115,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
 
 
 def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.uint32]:
-    """See ``Kernels.crc32_spans``."""
+    """Returns the CRC-32 (zlib's) of each span, top bit cleared as ``UtilAll#crc32`` does."""
     view, crc32, mask = memoryview(buffer.data), zlib.crc32, m.CRC_MASK
     ends = starts + lengths
     values = [crc32(view[start:end]) & mask for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -143,7 +125,12 @@ def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[n
 def property_spans(
     buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool
 ) -> list[Spans]:
-    """See ``Kernels.property_spans``."""
+    """Returns for each name where its value lies in each property block; length -1 where the property is absent.
+
+    A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0
+    (Java's ``split``), otherwise ``MessageDecoder#string2messageProperties`` of 4.9.1 and later: pieces between
+    0x02, cut at the first 0x01, dropped when name or value is empty.
+    """
     rows = len(starts)
     result = [Spans(np.zeros(rows, np.int64), np.full(rows, -1, np.int32)) for _ in names]
     if rows == 0 or not lengths.any():
@@ -166,7 +153,10 @@ def property_spans(
 
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
-    """See ``Kernels.property_pieces``."""
+    """Returns every property that the parser keeps, in order: its row, and where its name and its value lie.
+
+    A name that occurs twice in a row is there twice; the grammar is that of ``property_spans``.
+    """
     if len(starts) == 0 or not lengths.any():
         none = Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
         return np.zeros(0, np.int64), none, none
@@ -217,7 +207,9 @@ def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) 
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
-    """See ``Kernels.split_spans``."""
+    """Returns the non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes
+    from.
+    """
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size == 0:
         return np.zeros(0, np.int64), Spans(np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -239,7 +231,9 @@ def _parts(is_end: Bools, last: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
-    """See ``Kernels.hash_spans``."""
+    """Returns Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another
+    string's hash).
+    """
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.int32)
     return javacompat.java_hashes_and_lengths(gather_spans(buffer, spans))
@@ -253,7 +247,14 @@ def index_keys(
     topic_codes: Int32s,
     joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
-    """See ``Kernels.index_keys``."""
+    """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored
+    hash.
+
+    A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not
+    empty, between spaces, and one of its value in ``whole[1]`` if that is given and not empty.
+    ``joined_topics[k, c]`` is the hash of topic c with what stands between it and the keys (k = 0) or the value of
+    ``whole[1]`` (k = 1).
+    """
     parts = [_whole_values(whole[0], indexable, minimum=0)]
     parts.append(split_spans(buffer, Spans(keys.starts, np.where(indexable, keys.lengths, -1)), ord(" ")))
     parts += [_whole_values(values, indexable, minimum=1) for values in whole[1:]]
@@ -303,17 +304,13 @@ def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32
     return prev
 
 
-def dispatch_plain(
-    buffer: Bytes, positions: Int64s, buffer_offset: int, rules: PlainRules, topics: TopicTable, units: UnitColumns,
-    entries: Bytes, tally: Int64s,
-) -> int:  # fmt: skip
-    """Takes no record: in numpy the general functions are the fastest way. See ``Kernels.dispatch_plain``."""
-    tally[Tally.STOP] = PlainStop.ODD
-    return 0
-
-
 def group_units(units: UnitColumns, light: Bools, packed: Structs) -> tuple[Int64s, Bools]:
-    """See ``Kernels.group_units``."""
+    """Fills ``packed`` (of ``consume_queue.UNIT``) with units grouped by topic code and queue id, otherwise in
+    their order; returns the row that each comes from, and whether it begins a run: the first of its queue, one
+    whose queue offset does not follow, or one that differs in ``light`` from the one before.
+
+    Topic codes and queue ids are not negative.
+    """
     width = int(units.queue_ids.max(initial=0)) + 1
     groups = units.topic_codes.astype(np.int64) * width + units.queue_ids
     order = stable_order(groups, (int(units.topic_codes.max(initial=0)) + 1) * width)
@@ -334,7 +331,12 @@ def put_entries(
     slot_table: Int32s,
     packed: Structs,
 ) -> None:
-    """See ``Kernels.put_entries``."""
+    """Fills ``packed`` (of ``index_file.ENTRY``) with entries numbered from ``first_number`` on, and links them.
+
+    ``slot_table`` (int32, one a slot, 0 for empty) holds the newest entry of each slot and is changed in place, so
+    a file can be made in pieces of any size. ``begin_timestamp`` (milliseconds) is what time differences count
+    from: whole seconds, clamped to [0, 2**31 - 1]. Key hashes and offsets are not negative.
+    """
     packed["key_hash"] = key_hashes
     packed["phy_offset"] = phy_offsets
     packed["time_diff"] = 0
@@ -346,7 +348,7 @@ def put_entries(
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
-    """See ``Kernels.dictionary``."""
+    """Returns a code for each span and the distinct values in the order of their first occurrence."""
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), []
     encoded = gather_spans(buffer, spans).dictionary_encode()
@@ -355,11 +357,7 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
-    """See ``Kernels.gather_spans``.
-
-    A zero-copy binary array over the whole buffer whose offsets alternate between value and gap, then ``take`` of the
-    values: some 40 times faster than an index gather.
-    """
+    """Returns the spans as a packed Arrow binary array. They must be ascending and must not overlap."""
     count = len(spans.starts)
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = spans.starts

@@ -1,4 +1,4 @@
-"""What the pass over plain records (``Kernels.dispatch_plain``) is given, and what it fills."""
+"""What the pass over plain records (``numba_kernels.dispatch_plain``) is given, and what it fills."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TopicTable(NamedTuple):
 
     ``slots`` (a power of two) hold rows or -1, ``mixes`` what the names are found by. Names lie one after the other in
     ``names``, which has ``PADDING`` bytes more. The pass itself adds a topic and stops; whoever called it fills in the
-    scan's code of it, its ``TopicKind`` and its ``joined_topics``, which are as in ``Kernels.index_keys``.
+    scan's code of it, its ``TopicKind`` and its ``joined_topics``, which are as in ``numpy_kernels.index_keys``.
     """
 
     slots: Int64s

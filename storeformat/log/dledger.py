@@ -21,11 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.javacompat import parse_long
-from storeformat.kernels import active
 from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
 from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
@@ -46,6 +47,37 @@ _UNKNOWN = EntryNumber(-1, -1)
 _COMMITTED = re.compile(r"\s*committedIndex\s*=\s*(-?[0-9]{1,19})\s*")
 
 
+def _walk_entries(
+    buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
+) -> tuple[Int64s, int]:
+    """Returns the positions of DLedger entries reached from ``start`` by following their sizes, and the position
+    after the last of them.
+
+    An entry at p is taken while p < stop, its head says that it lies at ``buffer_offset`` + p, its size agrees with
+    the record in it and ends below ``limit``, its index follows the one before and its term is no older, unless its
+    index is at most ``committed``. ``index`` and ``term`` are those of the entry before the first; -1 where they
+    are not known.
+    """
+    positions: list[int] = []
+    unpack = ENTRY_HEAD.unpack_from
+    view = memoryview(buffer.data)
+    position = start
+    stop = min(stop, limit - ENTRY_HEAD.size + 1)
+    extra = ENTRY_HEAD.size - 4
+    while position < stop:
+        magic, size, own_index, own_term, place, body_length, total_size = unpack(view, position)
+        if magic != ENTRY_MAGIC or size < extra + m.MIN_RECORD_SIZE or position + size > limit:
+            break
+        if place != buffer_offset + position or body_length != size - extra or total_size != body_length:
+            break
+        if own_index < 0 or (own_term < term and own_index > committed) or (index >= 0 and own_index != index + 1):
+            break
+        positions.append(position)
+        index, term = own_index, own_term
+        position += size
+    return np.array(positions, dtype=np.int64), position
+
+
 @dataclass(frozen=True)
 class EntryFraming(Framing):
     """Records in DLedger entries. Those up to ``committed_index`` are of the log whatever their terms say."""
@@ -61,7 +93,7 @@ class EntryFraming(Framing):
     ) -> tuple[Int64s, int]:
         positions: Int64s
         before = last or _UNKNOWN
-        positions, reached = active().walk_entries(
+        positions, reached = _walk_entries(
             buffer, 0, stop, limit, buffer_offset, before.index, before.term, self.committed_index
         )
         return positions, reached

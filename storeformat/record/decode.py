@@ -16,7 +16,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels import Heads, Spans, active
+from storeformat.kernels import Heads, Spans, active, numpy_kernels
 from storeformat.storage.files import RangeReader
 
 _CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
@@ -122,8 +122,7 @@ def decode(
     >>> {name.decode(): span_texts(buffer, block.properties[name], np.array([0])) for name in (m.TAGS, m.KEYS)}
     {'TAGS': ['TagA'], 'KEYS': ['k1 k2']}
     """
-    kernels = active()
-    heads: Heads = kernels.decode_heads(buffer, positions, buffer_offset)
+    heads: Heads = numpy_kernels.decode_heads(buffer, positions, buffer_offset)
     fault, count = None, len(positions)
     failed = (heads.defect != RecordDefect.OK) & (heads.defect != RecordDefect.FOREIGN_OFFSET)
     if failed.any():
@@ -135,10 +134,10 @@ def decode(
             fault, count = Fault(bad_body, RecordDefect.BODY_CRC), bad_body
     positions = positions[:count]
     heads = heads.rows(slice(count))
-    codes, topics = _as_java_reads(*kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length)))
+    codes, topics = _as_java_reads(*numpy_kernels.dictionary(buffer, Spans(heads.topic_start, heads.topic_length)))
     spans: dict[bytes, Spans] = {}
     if rules.properties:
-        columns = kernels.property_spans(
+        columns = active().property_spans(
             buffer, heads.properties_start, heads.properties_length, rules.properties, rules.split_parser
         )
         spans = dict(zip(rules.properties, columns, strict=True))

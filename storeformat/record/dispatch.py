@@ -17,7 +17,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
-from storeformat.kernels import UnitColumns, active
+from storeformat.kernels import UnitColumns, numpy_kernels
 from storeformat.queues import batch_consume_queue
 from storeformat.record.decode import RecordBlock, span_texts
 from storeformat.record.light_queues import MultiDispatchRules, light_units
@@ -90,7 +90,7 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
     codes = np.zeros(len(block), np.int64)
     rows = np.flatnonzero(spans.lengths > 0)
     if rows.size:
-        codes[rows] = active().hash_spans(block.buffer, spans.rows(rows))[0]
+        codes[rows] = numpy_kernels.hash_spans(block.buffer, spans.rows(rows))[0]
     schedule = block.topics.index(m.SCHEDULE_TOPIC.encode()) if m.SCHEDULE_TOPIC.encode() in block.topics else None
     delay = block.properties[m.DELAY]
     if schedule is not None:
@@ -179,7 +179,7 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
     indexable = ~block.foreign & ((block.heads.sys_flag & m.TRANSACTION_MASK) != m.TRANSACTION_ROLLBACK)
     topics = javacompat.java_hashes(pa.array(block.topics, pa.binary()))
     joined_topics = np.stack([javacompat.concat_hashes(topics, *joint) for joint in _JOINTS])
-    owners, key_hashes = active().index_keys(
+    owners, key_hashes = numpy_kernels.index_keys(
         block.buffer,
         indexable,
         (properties[m.UNIQ_KEY], properties[m.TAGS]) if rules.index_tags else (properties[m.UNIQ_KEY],),

@@ -21,7 +21,7 @@ import numpy as np
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s
-from storeformat.kernels import Spans, active
+from storeformat.kernels import Spans, numpy_kernels
 from storeformat.record.decode import RecordBlock, is_directory_name, span_texts
 
 LIGHT_PREFIX = "%LMQ%"
@@ -88,14 +88,14 @@ def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
     """Returns the pairs of the records that need no second look: without empty parts, as many names as offsets, plain
     decimal digits. That is how a broker writes them.
     """
-    owners, parts = active().split_spans(buffer, names, ord(_SEPARATOR))
-    offset_owners, offset_parts = active().split_spans(buffer, offsets, ord(_SEPARATOR))
+    owners, parts = numpy_kernels.split_spans(buffer, names, ord(_SEPARATOR))
+    offset_owners, offset_parts = numpy_kernels.split_spans(buffer, offsets, ord(_SEPARATOR))
     values, proper = _decimals(buffer, offset_parts)
     count = len(names.starts)
     regular = _unbroken(names, owners, parts) & _unbroken(offsets, offset_owners, offset_parts)
     regular &= np.bincount(owners, minlength=count) == np.bincount(offset_owners, minlength=count)
     regular &= np.bincount(offset_owners, ~proper, minlength=count) == 0
-    codes, distinct = active().dictionary(buffer, parts)
+    codes, distinct = numpy_kernels.dictionary(buffer, parts)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
     blank = np.array([javacompat.is_blank(text) for text in texts], np.bool_)
     regular[owners[blank[codes]]] = False

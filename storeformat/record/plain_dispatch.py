@@ -1,7 +1,7 @@
 """Most records in one pass: what ``decode`` and ``dispatch`` make of plain records, without their columns.
 
-A scan of a sound log spends its time here. A record that is not plain (``Kernels.dispatch_plain``) ends the pass, and
-its block goes on through the general functions.
+A scan of a sound log spends its time here. A record that is not plain (``numba_kernels.dispatch_plain``) ends the pass,
+and its block goes on through the general functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.javacompat import java_hash
-from storeformat.kernels import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns, active
+from storeformat.kernels import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns, compiled
 from storeformat.record.decode import DecodeRules, is_directory_name
 from storeformat.record.dispatch import DispatchRules
 
@@ -53,16 +53,20 @@ class PlainDispatch:
 
     @staticmethod
     def serves(rules: DispatchRules) -> bool:
-        """Returns whether records can be plain under these rules: not with light queues or other kinds of topics."""
+        """Returns whether records can be plain under these rules: not with light queues or other kinds of topics, nor
+        without compiled functions.
+        """
+        if compiled() is None:
+            return False
         return rules.multi_dispatch is None and not rules.batch_topics and not rules.unqueued_topics
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int, units: UnitColumns, tally: Int64s) -> int:
         """Returns how many of the records at ``positions`` it took from the front: up to the first that is not plain,
         or until there is no room in ``units`` or for entries. ``tally`` is kept up.
         """
-        taken = 0
-        while taken < len(positions):
-            taken += active().dispatch_plain(
+        taken, made = 0, compiled()
+        while made is not None and taken < len(positions):
+            taken += made.dispatch_plain(
                 buffer, positions[taken:], buffer_offset, self._rules, self._topics, units, self._entries, tally
             )
             if tally[Tally.STOP] != PlainStop.NEW_TOPIC:

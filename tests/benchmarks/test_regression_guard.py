@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.test_kernel_speed import implementations, stages
+from benchmarks.test_kernel_speed import IMPLEMENTATIONS, stages
 from support.uniform_log import uniform_log
 
 pytestmark = pytest.mark.benchmark
@@ -61,7 +61,7 @@ def ratio(stage: Callable[[], Any], data: bytes, rounds: int = 25) -> float:
     return ours / theirs
 
 
-@pytest.mark.parametrize("kernels", implementations(), ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("kernels", IMPLEMENTATIONS)
 def test_no_stage_is_slower_than_it_was(kernels: Any) -> None:
     known = json.loads(RATIOS.read_text(encoding="utf-8")) if RATIOS.exists() else {}
     name = kernels.__name__.rpartition(".")[2]

@@ -18,7 +18,7 @@ import numpy as np
 
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.index.entries import ROW, TAG_MARK
-from storeformat.kernels import UnitColumns, active
+from storeformat.kernels import UnitColumns, numpy_kernels
 from storeformat.queues.consume_queue import UNIT
 from storeformat.record.dispatch import IndexEntries
 from udfs.log.staged_files import Staged, StagedFile
@@ -127,7 +127,7 @@ class RunWriter:
             return
         units, light = self.room.rows(slice(count)), self._light[:count]
         packed = np.empty(count, UNIT)
-        order, begins = active().group_units(units, light, packed)
+        order, begins = numpy_kernels.group_units(units, light, packed)
         first = np.flatnonzero(begins)
         first_rows, last_rows = order[first], order[np.append(first[1:], count) - 1]
         self._runs.append(

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, stable_order
-from storeformat.kernels import PADDING, Heads, Spans, active
+from storeformat.kernels import PADDING, Heads, Spans, numpy_kernels
 from storeformat.record.decode import RecordBlock
 from udfs.table import schemas
 from udfs.table.rows import (
@@ -175,7 +175,7 @@ def _pack(block: RecordBlock, topic_codes: Int32s, rules: RowRules) -> _Packed:
     starts = np.stack([hosts, heads.properties_start], axis=1).ravel()
     lengths = np.stack([hosts_length, heads.properties_length], axis=1).ravel().astype(np.int32)
     # Two spans a record lie one after the other once they are gathered: together they are its piece.
-    _, offsets, data = active().gather_spans(block.buffer, Spans(starts, lengths)).buffers()
+    _, offsets, data = numpy_kernels.gather_spans(block.buffer, Spans(starts, lengths)).buffers()
     ends = np.frombuffer(offsets, np.int32, len(starts) + 1)[::2].copy()
     pieces = pa.BinaryArray.from_buffers(pa.binary(), len(block), [None, pa.py_buffer(ends), data])
     bodies = bodies_of(block) if "body" in rules.columns else None

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s, Int64s
-from storeformat.kernels import Spans, active
+from storeformat.kernels import Spans, active, numpy_kernels
 from storeformat.record import message_ids
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import DispatchRules, dispatched, tags_codes
@@ -190,7 +190,7 @@ def _coded(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
         if not there.any():
             return pa.nulls(len(block), _CODED)
         # An absent value is an empty span: the code of "", if it has one, is not this row's.
-        codes, distinct = active().dictionary(block.buffer, _ascending(block, name))
+        codes, distinct = numpy_kernels.dictionary(block.buffer, _ascending(block, name))
         texts = pa.array([javacompat.decode_java_utf8(text) for text in distinct], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=None if there.all() else ~there), texts)
 
@@ -235,11 +235,11 @@ def _ascending(block: RecordBlock, name: bytes) -> Spans:
 def _texts(block: RecordBlock, spans: Spans) -> pa.Array:
     if not len(spans.starts):
         return pa.array([], pa.string())
-    return javacompat.decode_java_texts(active().gather_spans(block.buffer, spans))
+    return javacompat.decode_java_texts(numpy_kernels.gather_spans(block.buffer, spans))
 
 
 def _keys(block: RecordBlock, rules: RowRules) -> pa.Array:
-    rows, spans = active().split_spans(block.buffer, block.properties[m.KEYS], ord(" "))
+    rows, spans = numpy_kernels.split_spans(block.buffer, block.properties[m.KEYS], ord(" "))
     return pa.ListArray.from_arrays(_list_offsets(rows, len(block)), _texts(block, spans))
 
 
@@ -258,7 +258,7 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
         return pa.MapArray.from_arrays(
             _list_offsets(rows, len(block)), _pick([], np.zeros(0, np.int32), rules), _texts(block, values)
         )
-    codes, distinct = active().dictionary(block.buffer, names)
+    codes, distinct = numpy_kernels.dictionary(block.buffer, names)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
     if len(set(texts)) < len(texts):  # names of different malformed bytes are one name to Java
         codes = np.array([texts.index(text) for text in texts], np.int32)[codes]
@@ -342,12 +342,12 @@ def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
 
 
 def _hosts(block: RecordBlock, rules: RowRules, *, store: bool) -> pa.Array:
-    codes, hosts = active().dictionary(block.buffer, _host_spans(block, store=store))
+    codes, hosts = numpy_kernels.dictionary(block.buffer, _host_spans(block, store=store))
     return _pick([host_text(host) for host in hosts], codes, rules)
 
 
 def _offset_msg_ids(block: RecordBlock, rules: RowRules) -> pa.Array:
-    hosts = active().gather_spans(block.buffer, _host_spans(block, store=True))
+    hosts = numpy_kernels.gather_spans(block.buffer, _host_spans(block, store=True))
     return message_ids.offset_message_ids(hosts, block.heads.physical_offset)
 
 
@@ -358,7 +358,7 @@ def _transaction_types(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 def bodies_of(block: RecordBlock) -> pa.BinaryArray:
     """Returns the bodies as stored."""
-    return active().gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
+    return numpy_kernels.gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
 
 
 _MAKERS: dict[str, Callable[[RecordBlock, RowRules], pa.Array]] = {

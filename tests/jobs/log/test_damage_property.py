@@ -19,11 +19,11 @@ from support.store_builder import LogBuilder
 
 from jobs.log.log_scan import LogReading
 from storeformat.errors import DamagedLog
-from storeformat.kernels import active
+from storeformat.kernels import compiled
 from storeformat.storage import files
 
-FAST = active().NAME == "numba"
-"""The reference kernels are ten times as slow, and do a part of the trials."""
+FAST = compiled() is not None
+"""Without compiled code a part of the trials is done."""
 EXAMPLES = settings.default.max_examples
 """50, with ``--hypothesis-profile few`` 10."""
 CHECKED, PLAIN = Shape(), Shape(property_crc=False)

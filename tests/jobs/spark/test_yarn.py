@@ -119,7 +119,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     pytest.importorskip("hdfs_native")
     (store,) = golden.stores("base-larger-5.3.3")
     work = tmp_path_factory.mktemp("yarn")
-    kernels.active()
+    kernels.compiled()
     try:
         with ThreadPoolExecutor() as beside:
             packed = beside.submit(packing.pack, work / "python.tar.gz")

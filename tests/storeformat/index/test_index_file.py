@@ -16,7 +16,7 @@ from support.refusals import refusal
 
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.index import index_file as ix
-from storeformat.kernels import active
+from storeformat.kernels import numpy_kernels
 from storeformat.storage import extents, files
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -381,6 +381,6 @@ def test_links_of_a_real_file_follow_from_its_hashes() -> None:
         entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
         table, packed = np.zeros(slots, dtype=np.int32), np.zeros(len(entries), ix.ENTRY)
         zeros = np.zeros(len(entries), np.int64)
-        active().put_entries(entries["key_hash"].astype(np.int32), zeros, zeros, 0, 1, table, packed)
+        numpy_kernels.put_entries(entries["key_hash"].astype(np.int32), zeros, zeros, 0, 1, table, packed)
         assert packed["prev_index"].tolist() == entries["prev_index"].tolist()
         assert table.tolist() == ix.parse_slots(content, slots).tolist()

@@ -1,14 +1,15 @@
-"""The compiled pass over plain records against the general functions: the same for any log."""
+"""The compiled pass over plain records against the general functions: the same for real, random and damaged logs."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import golden
+from support.java_rules import hash_code
 from support.kernel_columns import assert_same, padded
+from support.store_builder import Message, encode_record
 from support.strategies import apply_damages, damages, logs
 from support.uniform_log import uniform_log
 
@@ -19,14 +20,8 @@ from storeformat.record.dispatch import DispatchRules, index_entries, queue_unit
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.record.plain_dispatch import PlainDispatch
 
-numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
-
+pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 DELAYS = (1_000, 5_000, 10_000)
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storeformat.record.plain_dispatch.active", lambda: numba_kernels)
 
 
 def assert_as_the_general_functions(data: bytes, base: int, decode_rules: DecodeRules, rules: DispatchRules) -> int:
@@ -78,18 +73,56 @@ def assert_as_the_general_functions(data: bytes, base: int, decode_rules: Decode
 def test_passes_agree_on_damaged_logs(data: st.DataObject, split_parser: bool, index_tags: bool) -> None:
     log = data.draw(logs())
     for base, content in apply_damages(log.segments, data.draw(damages(log))).items():
-        taken = 0
-        while True:  # after what is not plain, the pass goes on with the next record
-            step = assert_as_the_general_functions(
-                content[taken:], base + taken, DecodeRules(split_parser=split_parser),
-                DispatchRules(DELAYS, index_tags=index_tags),
-            )  # fmt: skip
-            positions, reached = numpy_kernels.walk_sizes(
-                padded(content[taken:]), 0, len(content) - taken, len(content) - taken
-            )
-            if step >= len(positions):
-                break
-            taken += int(positions[step + 1]) if step + 1 < len(positions) else reached
+        assert_all_as_the_general_functions(content, base, split_parser, index_tags)
+
+
+def assert_all_as_the_general_functions(content: bytes, base: int, split_parser: bool, index_tags: bool) -> int:
+    """After what is not plain, the pass goes on with the next record; returns how many records it took."""
+    plain = begin = 0
+    while True:
+        rest = content[begin:]
+        step = assert_as_the_general_functions(
+            rest, base + begin, DecodeRules(split_parser=split_parser), DispatchRules(DELAYS, index_tags=index_tags)
+        )
+        plain += step
+        positions, reached = numpy_kernels.walk_sizes(padded(rest), 0, len(rest), len(rest))
+        if step >= len(positions):
+            return plain
+        begin += int(positions[step + 1]) if step + 1 < len(positions) else reached
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores("all"), ids=str)
+def test_passes_agree_on_real_logs(store: golden.GoldenStore) -> None:
+    root = golden.unpack(store)
+    old = store.name.endswith("4.6.1")
+    taken = sum(
+        assert_all_as_the_general_functions(path.read_bytes(), int(path.name), old, False)
+        for path in sorted((root / "commitlog").iterdir())
+    )
+    assert (taken > 0) != store.name.startswith("property-crc")
+
+
+def test_two_plain_records_become_units_and_entries() -> None:
+    first = Message(topic="A", queue_id=3, queue_offset=1 << 40, tags="t", keys="k", body=b"12", store_timestamp=5)
+    second = Message(topic="B", queue_id=65_535, queue_offset=7, store_timestamp=6)
+    one, other = encode_record(first, 1000), encode_record(second, 1000 + len(encode_record(first, 1000)))
+    buffer = np.frombuffer(one + other + bytes(PADDING), np.uint8)
+    codes = {b"A": 11, b"B": 22}
+    plain = PlainDispatch(
+        DecodeRules(), DispatchRules(()), codes.__getitem__, lambda topic: False, with_units=True, with_entries=True
+    )
+    units, tally = UnitColumns.of(2), Tally.start()
+    assert plain.take(buffer, np.array([0, len(one)]), 1000, units, tally) == 2
+    assert [column.tolist() for column in units] == [
+        [11, 22], [3, 65_535], [1 << 40, 7], [1000, 1000 + len(one)], [len(one), len(other)], [116, 0], [5, 6],
+    ]  # fmt: skip
+    entry = abs(hash_code("A#k")).to_bytes(4, "little") + (1000).to_bytes(8, "little") + (5).to_bytes(8, "little")
+    assert plain.entries(tally).tobytes() == entry
+    assert tally[[Tally.UNITS, Tally.ENTRIES, Tally.RECORDS, Tally.RECORD_BYTES, Tally.TOPICS]].tolist() == [
+        2, 0, 2, len(one) + len(other), 2,
+    ]  # fmt: skip
+    assert tally[[Tally.LAST_RECORD, Tally.LAST_UNIT, Tally.LAST_ENTRY]].tolist() == [1000 + len(one)] * 2 + [1000]
 
 
 def test_all_records_of_a_healthy_log_are_plain() -> None:

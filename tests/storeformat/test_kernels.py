@@ -1,0 +1,213 @@
+"""The hot functions: numpy's against what Java, zlib and a slow loop say, and the compiled ones against numpy's on any
+bytes; the pass over plain records is in ``record/test_plain_dispatch.py``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.kernel_columns import assert_same, laid_out, padded
+from support.store_builder import Message, encode_record
+from support.strategies import ODD_PIECES, texts
+
+from storeformat import javacompat
+from storeformat import message as m
+from storeformat.errors import RecordDefect
+from storeformat.index.index_file import ENTRY, time_diff
+from storeformat.kernels import PADDING, Heads, Spans, Tally, TopicKind, TopicTable, UnitColumns, active, numpy_kernels
+from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, Fault, decode
+
+NAMES = (*DISPATCH_PROPERTIES, m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
+MODULES = [numpy_kernels] if active() is numpy_kernels else [numpy_kernels, active()]
+
+
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@given(st.data(), st.lists(st.integers(0, 40), min_size=1, max_size=12))
+def test_sizes_lead_up_to_stop_and_within_limit(data: st.DataObject, sizes: list[int]) -> None:
+    log = b"".join(size.to_bytes(4, "big") + bytes(max(size - 4, 0)) for size in sizes)
+    limit = data.draw(st.integers(0, len(log)))
+    stop = data.draw(st.integers(0, limit))
+    expected, at = [], 0
+    for size in sizes:
+        if at >= stop or at + 4 > limit or size < 8 or at + size > limit:
+            break
+        expected.append(at)
+        at += size
+    for module in MODULES:
+        positions, reached = module.walk_sizes(padded(log), 0, stop, limit)
+        assert (positions.tolist(), reached) == (expected, at)
+
+
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@given(st.lists(texts(40).map(str.encode) | st.binary(max_size=40), max_size=20))
+def test_hashes_are_javas(values: list[bytes]) -> None:
+    buffer, spans = laid_out(values)
+    hashes, lengths = numpy_kernels.hash_spans(buffer, spans)
+    assert hashes.tolist() == [javacompat.java_hash(value) for value in values]
+    assert lengths.tolist() == [len(javacompat.decode_java_utf8(value).encode("utf-16-le")) // 2 for value in values]
+
+
+@pytest.mark.parametrize("distinct", [1, 127, 128, 129, 5000])
+def test_dictionary_numbers_values_in_order_of_appearance(distinct: int) -> None:
+    values = [b"value %d" % (number * number % distinct) for number in range(3 * distinct)]
+    buffer, spans = laid_out(values)
+    codes, words = numpy_kernels.dictionary(buffer, spans)
+    assert words == list(dict.fromkeys(values))
+    assert [words[code] for code in codes.tolist()] == values
+
+
+@pytest.mark.parametrize(("slots", "values"), [(100_003, 1 << 31), (7, 1 << 31), (100_003, 50)])
+def test_entries_are_linked_to_the_one_before_in_their_slot(slots: int, values: int) -> None:
+    hashes = np.random.default_rng(11).integers(0, values, 300_000, dtype=np.int64).astype(np.int32)
+    table, packed = np.zeros(slots, np.int32), np.zeros(len(hashes), ENTRY)
+    zeros = np.zeros(len(hashes), np.int64)
+    for begin in range(0, len(hashes), 70_000):
+        part = slice(begin, begin + 70_000)
+        numpy_kernels.put_entries(hashes[part], zeros[part], zeros[part], 0, begin + 1, table, packed[part])
+    newest: dict[int, int] = {}
+    expected = []
+    for number, slot in enumerate((hashes % slots).tolist(), 1):
+        expected.append(newest.get(slot, 0))
+        newest[slot] = number
+    assert packed["prev_index"].tolist() == expected
+    assert packed["key_hash"].tolist() == hashes.tolist()
+    assert {slot: number for slot, number in enumerate(table.tolist()) if number} == newest
+
+
+@pytest.mark.parametrize(
+    ("begin", "time", "seconds"),
+    [
+        (1000, 1000, 0),
+        (1000, 1999, 0),
+        (1000, 2000, 1),
+        (1000, 999, 0),
+        (1000, -(1 << 62), 0),
+        (1, 1 + 1000 * 0x7FFFFFFF, 0x7FFFFFFF),
+        (1, 1 + 1000 * 0x80000000, 0x7FFFFFFF),
+        (1, (1 << 63) - 1, 0x7FFFFFFF),
+        (0, 5000, 0),
+        (-1, 5000, 0),
+    ],
+)
+def test_time_differences_are_whole_seconds_that_fit_31_bits(begin: int, time: int, seconds: int) -> None:
+    packed = np.zeros(1, ENTRY)
+    largest = np.array([0x7FFFFFFF], np.int32), np.array([(1 << 63) - 1])
+    numpy_kernels.put_entries(*largest, np.array([time]), begin, 0x7FFFFFFF, np.array([0x7FFFFFFE], np.int32), packed)
+    assert packed[0].tolist() == (0x7FFFFFFF, (1 << 63) - 1, seconds, 0x7FFFFFFE)
+    assert time_diff(time, begin) == seconds
+
+
+def test_the_hash_whose_absolute_value_does_not_fit_is_stored_as_0() -> None:
+    """``Math.abs(Integer.MIN_VALUE)`` is negative, and IndexFile#indexKeyHashMethod makes 0 of it."""
+    key = b"tbaekxa"
+    assert javacompat.java_hash(b"TopicTest#" + key) == -(1 << 31)
+    buffer, spans = laid_out([key])
+    topic, nothing = (
+        np.array([[javacompat.java_hash("TopicTest#")]] * 2, np.int32),
+        Spans(spans.starts, np.array([-1], np.int32)),
+    )
+    for whole, keys in (((spans,), nothing), ((nothing,), spans)):
+        rows, hashes = numpy_kernels.index_keys(buffer, np.ones(1, bool), whole, keys, np.zeros(1, np.int32), topic)
+        assert (rows.tolist(), hashes.tolist()) == ([0], [0])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_body_crc_is_zlibs_without_its_top_bit(module: ModuleType) -> None:
+    data = np.random.default_rng(6).integers(0, 256, 5000 + PADDING, np.uint8)
+    lengths = np.array([*range(300), 4096, 4999], np.int32)
+    found = module.crc32_spans(data, np.ones(len(lengths), np.int64), lengths)
+    assert found.tolist() == [zlib.crc32(data[1 : 1 + length]) & 0x7FFFFFFF for length in lengths.tolist()]
+
+
+PROPERTY_WORDS = [*ODD_PIECES, *NAMES, b"\x01", b"\x02", b"\0", b" ", b"v"]
+PROPERTY_BLOCKS = st.lists(
+    st.lists(st.sampled_from(PROPERTY_WORDS) | st.binary(max_size=9), max_size=8).map(b"".join),
+    max_size=6,
+)
+
+
+@settings(max_examples=5 * settings.default.max_examples, deadline=None)
+@given(PROPERTY_BLOCKS, st.booleans())
+def test_properties_agree_on_any_block(blocks: list[bytes], split_parser: bool) -> None:
+    buffer, spans = laid_out(blocks)
+    for function, arguments in (("property_spans", (NAMES,)), ("property_pieces", ())):
+        one, other = (
+            getattr(module, function)(buffer, *spans, *arguments, split_parser) for module in (MODULES[0], MODULES[-1])
+        )
+        assert_same(tuple(map(tuple, other)), tuple(map(tuple, one)), function)
+
+
+@pytest.mark.usefixtures("each_kernels")
+@pytest.mark.parametrize("body", [b"", b"ab"])
+@pytest.mark.parametrize("topic", ["", "T"])
+def test_a_record_without_properties_has_no_byte_too_many(topic: str, body: bytes) -> None:
+    """Its parts end just where it does; one byte less in its size is a contradiction."""
+    record = encode_record(Message(topic=topic, body=body), 0)
+    assert len(record) == 91 + len(topic) + len(body)
+    rules = DecodeRules(check_crc=False)
+    block, fault = decode(padded(record), 0, np.zeros(1, np.int64), rules)
+    assert fault == (None if topic else Fault(0, RecordDefect.BAD_NAME)), "of its lengths none is wrong"
+    assert len(block) == (1 if topic else 0)
+    shorter = (len(record) - 1).to_bytes(4, "big") + record[4:]
+    _, fault = decode(padded(shorter), 0, np.zeros(1, np.int64), rules)
+    too_small = RecordDefect.SIZE_TOO_SMALL if len(record) == 91 else RecordDefect.LENGTH_MISMATCH
+    assert fault is not None
+    assert fault.defect == too_small
+
+
+COLUMNS = ("topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps")
+BITS = (32, 32, 64, 64, 32, 64, 64)
+
+
+def test_columns_of_units_have_their_widths() -> None:
+    units = UnitColumns.of(3)
+    assert units._fields == COLUMNS
+    assert [column.dtype for column in units] == [np.dtype(f"int{bits}") for bits in BITS]
+    assert [column.shape for column in units] == [(3,)] * 7
+
+
+def test_rows_of_units_are_taken_and_put() -> None:
+    units = UnitColumns(
+        *(np.arange(4 * number, 4 * number + 4, dtype=f"int{bits}") for number, bits in enumerate(BITS))
+    )
+    assert [column.tolist() for column in units.rows(slice(1, 3))] == [[4 * n + 1, 4 * n + 2] for n in range(7)]
+    chosen = np.array([True, False, False, True])
+    assert [column.tolist() for column in units.rows(chosen)] == [[4 * n, 4 * n + 3] for n in range(7)]
+    room = UnitColumns(*(np.zeros(3, f"int{bits}") for bits in BITS))
+    room.put(slice(1, 3), units.rows(slice(2, 4)))
+    assert [column.tolist() for column in room] == [[0, 4 * n + 2, 4 * n + 3] for n in range(7)]
+
+
+@pytest.mark.parametrize(("topics", "slots"), [(1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (1 << 15, 1 << 16)])
+def test_a_table_of_topics_has_at_least_two_slots_for_each(topics: int, slots: int) -> None:
+    table = TopicTable.of(topics, 10)
+    assert (table.slots.tolist(), table.slots.dtype) == ([-1] * slots, np.int64)
+    assert (len(table.mixes), table.mixes.dtype) == (topics, np.uint64)
+    assert (table.names.tolist(), table.names.dtype) == ([0] * (10 + PADDING), np.uint8)
+    assert (len(table.starts), table.starts.dtype) == (topics, np.int64)
+    assert (len(table.lengths), table.lengths.dtype) == (topics, np.int32)
+    assert (table.codes.tolist(), table.codes.dtype) == ([0] * topics, np.int32)
+    assert (table.kinds.tolist(), table.kinds.dtype) == ([TopicKind.ODD] * topics, np.uint8)
+    assert (table.joined_topics.tolist(), table.joined_topics.dtype) == ([[0] * topics] * 2, np.int32)
+
+
+def test_names_of_topics_lie_side_by_side() -> None:
+    table = TopicTable.of(2, 10)
+    table.names[:7] = np.frombuffer(b"OneFour", np.uint8)
+    table.starts[:], table.lengths[:] = (0, 3), (3, 4)
+    assert [table.name(row) for row in (0, 1)] == [b"One", b"Four"]
+
+
+def test_sums_of_nothing() -> None:
+    sums = Tally.start()
+    assert (sums.tolist(), sums.dtype) == ([0, 0, 0, 0, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0], np.int64)
+
+
+def test_the_first_rows_of_all_columns() -> None:
+    heads = Heads(*(np.arange(number, number + 5) for number in range(len(Heads._fields))))
+    assert [column.tolist() for column in heads.rows(slice(2))] == [[n, n + 1] for n in range(len(Heads._fields))]
