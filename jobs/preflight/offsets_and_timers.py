@@ -71,6 +71,7 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
         shown = [name for name, offsets in copies.items() if offsets]
         yield Reason.of(
             "no_offsets.none",
+            unsafe=not store.is_slave,
             name=config.name,
             count=len(groups),
             first=first_of(groups),
@@ -231,7 +232,7 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
         yield from beyond
         return
     waiting = 0 if queue is None else queue.end - queue.begin
-    if queue is None or not waiting:
+    if queue is None or not waiting or store.conf.flag("timerRocksDBEnable", default=False):  # it has its own offset
         return
     has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
     queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)

@@ -75,7 +75,7 @@ SET_UPS: Mapping[str, SetUp] = {
     "POP": SetUp({"popConsumerKVServiceInit": True, "popConsumerKVServiceEnable": True}, "kvStore/*.sst",
                  frozenset({"not_judged"}), admin=[PLAIN, "updateSubGroup -b {broker} -g poppers"],
                  use=["setConsumeMode -b {broker} -t Normal -g poppers -m POP -q 0", str(POP)]),
-    "timers": SetUp({"timerRocksDBEnable": True}, "rocksdbstore/*.sst", frozenset({"not_judged", "timer_state_lost"}),
+    "timers": SetUp({"timerRocksDBEnable": True}, "rocksdbstore/*.sst", frozenset({"not_judged"}),
                     [PLAIN, PLAIN.replace("Normal", "Delayed")], TIMERS, delivered=3, since="5.5.0"),
     "transactions and index": SetUp(
         {"transRocksDBEnable": True, "indexRocksDBEnable": True}, "rocksdbstore/*.sst", frozenset({"not_judged"}),
