@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Runs the command line of this process and returns its exit code."""
+    """Run the command line of this process."""
     # A script's own directory leads sys.path; from there, modules of ours could be taken for somebody else's top-level
     # modules.
     sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]

@@ -1,7 +1,4 @@
-"""The arguments that each job takes: those that the fields of its options name, and the questions of ``query``.
-
-An option that was not given is not an attribute of what is parsed: the defaults are those of ``jobs.contract.options``.
-"""
+"""The arguments of each job, made from the fields of its options; defaults are only there (argparse gets none)."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _QUESTIONS = {
     ),
     "lag": ("how far groups lag behind the ends of their queues", "", "group"),
 }
-"""The kinds of question: what each is for, which fields it needs, and which others it takes."""
+"""Kinds of question: summary, required fields, optional fields."""
 _OTHER_TEXTS = {
     ("id", "topic"): "its topic: the id is then a UNIQ_KEY, as producers know it",
     ("lag", "group"): "only this group",
@@ -45,28 +42,25 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError for what argparse would print and exit with 2 for."""
         raise UsageError(message, advice=f"see ./{self.prog} --help")
 
 
 class Gather(argparse.Action):
-    """Appends to a tuple, which starts empty at every parse."""
+    """Append to a tuple, which starts empty at every parse."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), values))
 
 
 def add_arguments(parser: Parser, kind: type[JobOptions]) -> None:
-    """Adds the options of a job, as the fields of its class say."""
+    """Add the options of a job."""
     if issubclass(kind, QueryOptions):
         _add_questions(parser)
     add_options(parser, LogOptions if issubclass(kind, QueryOptions) else kind, needed=kind is not QueryOptions)
 
 
 def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) -> None:
-    """Adds the options that the fields of a class name, those that every job has last. One whose field has no default
-    is ``needed``.
-    """
+    """Add the options of a class, those of every job last; fields without a default are required if ``needed``."""
     everyone, *others = (owner for owner in reversed(kind.__mro__) if issubclass(owner, JobOptions))
     for owner in (*others, everyone):
         group = parser.add_argument_group(_GROUPS[owner]) if owner in _GROUPS else parser
@@ -77,12 +71,10 @@ def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) 
 
 @cache
 def _hints(kind: type[JobOptions]) -> dict[str, Any]:
-    """Returns the annotations of a class's own fields: most jobs share those of their bases."""
     return get_annotations(kind, eval_str=True)
 
 
 def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool, text: str | None = None) -> None:
-    """Adds the option of a field, of which the last that its annotation says is the text of the help."""
     *given, said = hint.__metadata__
     settings: dict[str, Any] = {"help": text or said}
     flag = "--" + field.replace("_", "-")
@@ -100,7 +92,6 @@ def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool,
 
 
 def _add_questions(parser: Parser) -> None:
-    """Adds the kinds of question, each with its own options and those of reading a log."""
     kinds = f"{{{','.join(_QUESTIONS)}}}"
     parser.usage = f"%(prog)s --store ROOT {kinds} ... [options]"
     chosen = parser.add_subparsers(

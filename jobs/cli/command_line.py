@@ -1,8 +1,4 @@
-"""The one command line: which jobs there are, and how a run of one begins and ends.
-
-A job is a module with ``run(options, reporter) -> Report``; it is imported only when it runs, so that ``--help`` and a
-wrong command line answer at once and without Spark.
-"""
+"""The command line: the table of jobs, each imported only when it runs, and how a run begins and ends."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ class Job:
     summary: str
     options: type[job_options.JobOptions]
     runs_tasks: bool = True
-    """Whether it may start Spark: the others read little, and never do."""
+    """False for jobs that read little and never start Spark."""
 
 
 JOBS = {
@@ -96,7 +92,7 @@ JOBS = {
 
 
 def build_parser(jobs: dict[str, Job]) -> Parser:
-    """Returns the parser of everything from the job's name on."""
+    """The parser of everything from the job's name on."""
     parser = Parser(
         prog=PROGRAM,
         usage="%(prog)s [spark-submit options] JOB [options]",
@@ -117,7 +113,7 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
 
 
 def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_options.JobOptions]:
-    """Returns the job's name and its options; raises UsageError, SystemExit(0) after ``--help`` and ``--version``."""
+    """Job name and options; SystemExit(0) after ``--help`` and ``--version``."""
     parser = build_parser(jobs)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -126,11 +122,7 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_opti
 
 
 def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
-    """Runs the job that the arguments name and returns the exit code; the report goes to stdout, all else to stderr.
-
-    With ROCKETMQ_STORE_SPARK_CHECK=1 nothing runs: the answer is whether the command line is right, and there is a Java
-    where it needs one (0, or 64 or 69 after one line).
-    """
+    """Run the job and return the exit code; ROCKETMQ_STORE_SPARK_CHECK=1 only checks the command line and Java."""
     debug = "--debug" in arguments
     job_name, options = "", output_options(arguments)
     try:
@@ -161,7 +153,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
 
 
 def run_job(name: str, job: Job, options: job_options.JobOptions, spark_options: Sequence[str] = ()) -> Report:
-    """Returns the report of a job; Spark that is sure to be needed comes up while the job is imported and plans."""
+    """Run a job. Spark starts in the background if it is certain to be needed."""
     with ExitStack() as stack:
         if job.runs_tasks and (options.scans_log or job.options is not job_options.QueryOptions):
             spark = stack.enter_context(session.shared_spark(name, spark_options, debug=options.debug))
@@ -173,9 +165,7 @@ def run_job(name: str, job: Job, options: job_options.JobOptions, spark_options:
 
 @contextmanager
 def orderly_signals() -> Iterator[None]:
-    """Within it SIGINT, SIGTERM and SIGHUP unwind the stack as Interrupted, so that drafts and Spark's JVM are removed;
-    one that was ignored before, as by ``nohup``, still is.
-    """
+    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted so that cleanup runs; signals ignored before stay ignored."""
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted(number)
@@ -190,7 +180,7 @@ def orderly_signals() -> Iterator[None]:
 
 
 def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
-    """Returns where the report of a command line goes that may be wrong elsewhere."""
+    """Output options of a command line that may have errors elsewhere."""
     parser = Parser(add_help=False)
     add_options(parser, job_options.JobOptions)
     try:
@@ -200,7 +190,7 @@ def output_options(arguments: Sequence[str]) -> job_options.JobOptions:
 
 
 def refuse_in_store(options: job_options.JobOptions) -> None:
-    """Raises Refused for a file to be written inside the store, UsageError for two reports in one file."""
+    """Refuse to write a file inside the store, or two reports into one file."""
     if options.metrics is not None and options.metrics == options.report_file:
         raise UsageError("--report and --metrics need two files")
     places = [getattr(options, "store", ""), *getattr(options, "commitlog", ())]
@@ -211,7 +201,7 @@ def refuse_in_store(options: job_options.JobOptions) -> None:
 
 
 def refuse_unwritable(report_file: str | None) -> None:
-    """Raises WriteFailed where a report will not go: hours of work should not end with that."""
+    """Check that the report can be written, so that a long run does not fail at its end."""
     if report_file is None:
         return
     directory = Path(report_file).absolute().parent
@@ -224,7 +214,7 @@ def refuse_unwritable(report_file: str | None) -> None:
 
 
 def deliver(report: Report, options: job_options.JobOptions) -> int:
-    """Writes the report to where the options say and returns its exit code; stdout has it even if FILE cannot."""
+    """Write the report and return its exit code; stdout gets it even if the file cannot be written."""
     for line in report.error_lines:
         print(printable(line), file=sys.stderr)  # noqa: T201
     code = report.exit_code

@@ -1,9 +1,4 @@
-"""``demo``: the whole of this program on a store that a real broker wrote, for a person who sees it for the first time.
-
-The bundled store still has the consume queues and index files that its broker wrote. The demo rebuilds them from the
-commit log alone, as if they were lost, and compares the bytes. Then it loads the messages into a Delta table and asks
-that what fills the disk.
-"""
+"""``demo``: rebuild a bundled store, compare the files with the broker's own, and load the messages into a table."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ _DATA = resources.files("jobs") / "demo_store"
 
 
 def run(options: DemoOptions, reporter: Reporter) -> Report:
-    """Returns what was rebuilt and how much of it is the broker's own, byte for byte."""
+    """Rebuild, load and compare the bundled store."""
     about = json.loads((_DATA / "store.json").read_text(encoding="utf-8"))
     with _workplace(options) as work:
         root = _unpack(about, work)
@@ -72,7 +67,6 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
 
 @contextmanager
 def _workplace(options: DemoOptions) -> Iterator[Path]:
-    """Yields ``--output``, or a directory that is removed at the end."""
     if options.output is not None:
         path = Path(outputs.resolved(options.output))
         outputs.refuse_used_directory(str(path))
@@ -84,7 +78,6 @@ def _workplace(options: DemoOptions) -> Iterator[Path]:
 
 
 def _unpack(about: dict[str, Any], work: Path) -> Path:
-    """Returns a directory with the ``original`` store, and a ``lost`` one that has nothing but its commit log."""
     with resources.as_file(_DATA / f"{about['name']}.tar.gz") as archive, tarfile.open(archive) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.10.12 and 3.11.4 brought it
         packed.extractall(work)
@@ -96,7 +89,7 @@ def _unpack(about: dict[str, Any], work: Path) -> Path:
 
 
 def compare_queue_files(original: Path, rebuilt: Path) -> tuple[int, int]:
-    """Returns how many consume-queue files there are on either side, and how many are the same at the same place."""
+    """Number of consume-queue files on either side, and of identical ones."""
     sides = [
         {path.relative_to(root).as_posix(): path for path in (root / CONSUME_QUEUE).rglob("*") if path.is_file()}
         for root in (original, rebuilt)
@@ -106,7 +99,7 @@ def compare_queue_files(original: Path, rebuilt: Path) -> tuple[int, int]:
 
 
 def compare_index_files(original: Path, rebuilt: Path) -> tuple[int, int]:
-    """The same for index files, in order of name: the names themselves are the broker's wall clock."""
+    """The same for index files, paired in order of name because the names are the broker's wall clock."""
     theirs, ours = (sorted((root / INDEX).iterdir()) for root in (original, rebuilt))
     same = sum(one.read_bytes() == other.read_bytes() for one, other in zip(theirs, ours, strict=False))
     return max(len(theirs), len(ours)), same

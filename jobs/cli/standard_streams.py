@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr as an operator leaves them: closed, full, or read by nobody. None of that stops the work."""
+"""stdin, stdout and stderr that may be closed, full or without a reader: none of that stops the work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 
 
 def make_usable() -> None:
-    """Opens what is closed as /dev/null, so that no other file gets its number, and lets stderr forget what it cannot
-    write.
-    """
+    """Open closed streams as /dev/null, so that no other file gets their number; stderr ignores write errors."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -25,7 +23,7 @@ def make_usable() -> None:
 
 
 def end_stdout() -> None:
-    """Lets what stdout could not write vanish: the interpreter would try it again at its end, and exit with 120."""
+    """Discard what stdout could not write; the interpreter would retry it at exit and return 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

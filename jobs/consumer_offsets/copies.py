@@ -1,8 +1,5 @@
-"""Copies of the committed offsets: in the store, and in those of replicas.
-
-A replica's broker asks its master every 10 s for all offsets and writes them down (SlaveSynchronize), and goes on
-writing the same when its master is gone: the time of its file says nothing, the data version in it does (5.0.0 and
-later). Before that the times of the files are all there is to go by.
+"""Copies of the committed offsets, in the store and in replicas. A slave goes on writing the last offsets of a dead
+master (SlaveSynchronize), so newer means a higher data version (5.0.0 and later), only before that a later file.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store,
 
 @dataclass(frozen=True)
 class OffsetsCopy:
-    """One copy; ``source`` names it in a report. Of a torn one the offsets are those before the tear."""
+    """One copy, named ``source`` in reports; a torn one has the offsets before the tear."""
 
     source: str
     path: str
@@ -33,7 +30,7 @@ class OffsetsCopy:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is sound and has offsets: a broker that started without any leaves an empty table."""
+        """Sound and not empty: a broker that started without offsets leaves an empty table."""
         return self.content is FileState.SOUND and bool(self.offsets)
 
     def as_row(self) -> dict[str, Any]:
@@ -48,21 +45,17 @@ class OffsetsCopy:
 
 
 def queues_of(store: OpenedStore) -> QueueStore:
-    """Returns where a store's broker will look for its queues."""
+    """Where the store's broker will look for its queues."""
     return store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
 
 
 def with_light_groups(store: OpenedStore) -> bool:
-    """Returns whether a store's broker keeps committed offsets in the file that has those of light groups, too. One
-    with a database of offsets takes in the other file, whatever ``enableLmq`` says.
-    """
+    """True if the offsets file includes light groups; a broker with an offsets database takes the other file."""
     return store.layout.enable_lmq and not queues_of(store).in_rocksdb
 
 
 def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[OffsetsCopy]:
-    """Returns all copies that are there, the one to be believed first; raises NotAStore and MissingInput for a replica
-    without any file.
-    """
+    """All existing copies, the most trusted first; MissingInput for a replica without any."""
     if not locations.is_local(store.root):
         raise NotAStore("committed offsets can only be read from a local disk", path=store.root)
     light = with_light_groups(store)

@@ -18,9 +18,7 @@ DATABASE = "config/consumerOffsets"
 
 
 def committed_offsets(store: OpenedStore) -> Offsets:
-    """Returns the committed offsets by topic and group, then by queue id; raises MissingInput and NotAStore for none
-    that can be read.
-    """
+    """Committed offsets by topic and group, then by queue id."""
     root = store.root
     if not locations.is_local(root):
         raise NotAStore("committed offsets can only be read from a local disk", path=root)
@@ -35,10 +33,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
 
 
 def offsets_in_database(path: str) -> Offsets:
-    """Returns the offsets in a database of ``config/``: ``topic@group`` to JSON with an offsetTable.
-
-    Raises NotAStore if they are no offsets. Mirrors RocksDBConsumerOffsetManager#decodeOffset (5.3.3, 5.5.0).
-    """
+    """Decode ``topic@group`` to JSON with an offsetTable (RocksDBConsumerOffsetManager#decodeOffset, 5.3.3, 5.5.0)."""
     table = {}
     try:
         with rocksdb.reading(path, ("default",)) as database:
@@ -52,10 +47,7 @@ def offsets_in_database(path: str) -> Offsets:
 
 
 def version_of_database(path: str) -> DataVersion | None:
-    """Returns the data version of such a database, None where it has none, as before 5.3.0.
-
-    Mirrors ConfigRocksDBStorage#getKvDataVersion (5.3.0 to 5.5.0).
-    """
+    """Data version, None before 5.3.0 (ConfigRocksDBStorage#getKvDataVersion, 5.3.0 to 5.5.0)."""
     try:
         with rocksdb.reading(path, ("kvDataVersion",)) as database:
             found = database.get("kvDataVersion", b"kvDataVersionKey")
@@ -65,11 +57,11 @@ def version_of_database(path: str) -> DataVersion | None:
 
 
 _NO_MESSAGE = (0, 0)
-"""The range of a queue without a message, which has no files: a group that begins there commits 0."""
+"""Range of a queue without a message, which has no files: a group that begins there commits 0."""
 
 
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns a row for each group, topic and queue with a committed offset, the largest lag first; and notes."""
+    """One row for each group, topic and queue with a committed offset, largest lag first; and notes."""
     ends = _ranges(store)
     rows = [
         _row(name, topic, queue, at, *ends.get((topic, queue), _NO_MESSAGE if ends and not at else (None, None)))
@@ -94,7 +86,6 @@ def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[st
 
 
 def _ranges(store: OpenedStore) -> dict[tuple[str, int], tuple[int, int]]:
-    """Returns the first queue offset that the log holds and the next one, of every queue."""
     begin = store.segments[0].base
     if store.queues_in.in_rocksdb:
         with rocksdb_queues_in(locations.join(store.root, store.queues_in.database)) as queues:
@@ -121,9 +112,7 @@ def _row(group: str, topic: str, queue_id: int, committed: int, begin: int | Non
 
 
 def totals_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns queues and lag of each group and topic, the largest lag first; None where the end of one of its queues is
-    not known.
-    """
+    """Queues and lag of each group and topic, largest lag first; None if the end of a queue is unknown."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         key = (row["group"], row["topic"])

@@ -1,20 +1,17 @@
-"""The file of committed offsets that a rebuild makes: one offset for each group and queue, so that no group skips a
-message that it has not read; and what its report says of it.
+"""The rebuilt file of committed offsets: one offset for each group and queue, so that no group skips an unread message.
 
 ==============================  ======================================================================================
-source                          the number
+source                          offset
 ==============================  ======================================================================================
-the store's own file, sound     what is in it; what the log shows does not count beside it, unless it is empty
-the file before its tear,       that of the first copy that has the queue: a group committed it once, so it had read
-``.bak``, replicas              all before
-none                            the queue's first message: a message that was retried shows that the group reads the
-                                topic, and not how far it came
+the store's own file, sound     its content; the log adds nothing, unless the file is empty
+the file before its tear,       that of the first copy with the queue: the group had read everything before it
+``.bak``, replicas
+none                            the queue's first message: a retried message proves that the group reads the topic, but
+                                not how far; without an offset consumers start at the end by default
 ==============================  ======================================================================================
 
-No number goes beyond the end of its queue: what is stored next would be skipped. The last counts only where no copy has
-the queue: without an offset consumers begin at its end, unless they say otherwise. A group that was set back, or
-forward, after a copy was written begins where that copy says. Groups of the broker itself that no copy has are left
-out, for they begin where their queue begins.
+No offset exceeds the end of its queue, or new messages would be skipped. Groups of the broker itself that no copy has
+are left out: they start at the first message.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ BEGIN, TIME = "begin of the queue", "time"
 
 @dataclass(frozen=True)
 class ChosenOffset:
-    """The offset of a group in a queue. ``found`` is what the source had, ``range`` None where it is not known."""
+    """The offset of a group in a queue; ``found`` is that of the source, ``range`` None if unknown."""
 
     topic: str
     group: str
@@ -60,12 +57,12 @@ class ChosenOffset:
 
     @property
     def read_again_at_most(self) -> int | None:
-        """How many messages from ``offset`` on the group may have read before; None where that is not known."""
+        """Messages from ``offset`` on that the group may have read before; None if unknown."""
         return None if self.range is None else max(self.range[1] - max(self.offset, self.range[0]), 0)
 
     @property
     def skipped(self) -> int:
-        """How many messages the group passes over that it had not committed: only where it is set to a time."""
+        """Uncommitted messages that the group skips, which happens only with a reset to a time."""
         return max(self.offset - self.found, 0) if self.source == TIME and self.found is not None else 0
 
     def as_row(self) -> dict[str, Any]:
@@ -90,9 +87,7 @@ def choose(
     subscriptions: frozenset[Subscription],
     at: Mapping[TopicQueue, int] | None = None,
 ) -> list[ChosenOffset]:
-    """Returns the offsets, by topic, group and queue. ``copies`` are in the order in which they are believed, ``at`` is
-    where each queue begins for groups that are set to a time: all but retries and the broker's own.
-    """
+    """Choose offsets; ``copies`` by descending trust, ``at`` the offsets of a reset time, which retry topics ignore."""
     sound = bool(copies) and copies[0].is_whole
     chosen = list(_from_copies(copies, ranges))
     if not sound or at is not None:
@@ -119,7 +114,6 @@ def _from_copies(copies: Sequence[OffsetsCopy], ranges: QueueRanges) -> Iterator
 def _from_log(
     copies: Sequence[OffsetsCopy], ranges: QueueRanges, subscriptions: frozenset[Subscription]
 ) -> Iterator[ChosenOffset]:
-    """Yields the offsets in queues that no copy has, of topics that a group is known to read."""
     copied = {(*key, queue) for copy in copies for key, queues in copy.offsets.items() for queue in queues}
     read = {(topic, group) for topic, group, _ in copied} | subscriptions
     for topic, group in sorted(read):
@@ -140,30 +134,28 @@ def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
 
 @dataclass(frozen=True)
 class OffsetsPlan:
-    """Which offset each group gets, and from which copies there was to choose."""
+    """The offset of each group, and the copies it was chosen from."""
 
     chosen: tuple[ChosenOffset, ...]
     copies: tuple[OffsetsCopy, ...]
     unknown_groups: tuple[str, ...] = ()
-    """Groups that the broker knows, and nothing shows what they read."""
+    """Groups that the broker knows, without evidence of what they read."""
     timestamp: int = 0
     into_database: bool = False
-    """Whether the broker takes the file into its database of offsets."""
+    """The broker takes the file into its database of offsets."""
     light_groups: bool = False
-    """Whether it is the file that has those of light groups, too."""
 
     @property
     def lacks_groups(self) -> bool:
-        """Whether offsets of groups were lost that nothing proves; a group that a whole file lacks had none."""
+        """Offsets of groups are lost without evidence; a group that a whole file lacks had none."""
         return bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole)
 
     @property
     def path(self) -> str:
-        """The file, below the store."""
         return OFFSETS_WITH_LIGHT_GROUPS if self.light_groups else OFFSETS
 
     def content(self) -> bytes:
-        """Returns the file. Its data version is above that of every copy."""
+        """Content of the file, with a data version above that of every copy."""
         table: dict[tuple[str, str], dict[int, int]] = {}
         for one in self.chosen:
             table.setdefault((one.topic, one.group), {})[one.queue_id] = one.offset
@@ -173,7 +165,6 @@ class OffsetsPlan:
         return consumer_offsets_json(table, version, light_groups=self.light_groups)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the part of the report that tells each number and its source."""
         return {
             "consumer_offsets": [one.as_row() for one in self.chosen],
             "consumer_offset_copies": [copy.as_row() for copy in self.copies],
@@ -182,7 +173,6 @@ class OffsetsPlan:
         }
 
     def notes(self) -> list[str]:
-        """Returns what a person should know before the file is published."""
         found = []
         if self.into_database:
             found.append(
@@ -205,11 +195,8 @@ class OffsetsPlan:
 
 
 def refuse_where_unread(store: OpenedStore, settings: BrokerConf) -> None:
-    """Raises Refused where the broker would not read the file.
-
-    With RocksDB queues it has a database of offsets; RocksDBConsumerOffsetManager#merge of 5.3.2 and later takes the
-    file in where the counter of its data version is above that of the database. With ``configManagerVersion=v2`` it
-    has another database (ConsumerOffsetManagerV2).
+    """Refuse if the broker would not read the file: with RocksDB queues, RocksDBConsumerOffsetManager#merge takes it in
+    only from 5.3.2 on; ``configManagerVersion=v2`` has another database (ConsumerOffsetManagerV2).
     """
     kept = queues_of(store)
     if settings.text("configManagerVersion", "") == "v2":
@@ -230,7 +217,7 @@ def refuse_where_unread(store: OpenedStore, settings: BrokerConf) -> None:
 def plan_offsets(
     store: OpenedStore, reading: LogReading, replicas: Sequence[str], time: int | None, *, files_stay: bool
 ) -> OffsetsPlan:
-    """Returns the offsets of all groups; raises MissingInput where nothing shows any."""
+    """The offsets of all groups; MissingInput without any evidence."""
     copies = read_copies(store, replicas)
     ranges = queue_ranges(store, reading, files_stay=files_stay)
     subscriptions = frozenset[Subscription]().union(*(scan.properties.subscriptions for scan in reading.scans))

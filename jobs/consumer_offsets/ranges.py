@@ -1,8 +1,4 @@
-"""Where each queue begins and ends, as the log says; and which of its messages is the first at or after a time.
-
-A queue without a message in the log ends where its files do, or at 0 where it has none and begins anew. Where queues of
-BatchCQ topics lie only their files tell, and of what lies in RocksDB nothing is said.
-"""
+"""Begin and end of each queue: from the log, else from its files, and of BatchCQ topics only from these."""
 
 from __future__ import annotations
 
@@ -22,18 +18,18 @@ from udfs.log.staged_runs import TIME
 
 TopicQueue = tuple[str, int]
 Range = tuple[int, int]
-"""Queue offsets of the first message, and of the next one to come."""
+"""Queue offsets [begin, end)."""
 
 
 @dataclass(frozen=True)
 class QueueRanges:
-    """The ranges that are known; topics in ``unknown``, and light queues, may have more."""
+    """The known ranges; topics in ``unknown``, and light queues, may have more queues."""
 
     known: Mapping[TopicQueue, Range] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
 
     def of(self, topic: str, queue_id: int) -> Range | None:
-        """Returns the range of a queue: (0, 0) where it has none yet, None where that is not known."""
+        """Range of a queue: (0, 0) for a new one, None if unknown."""
         found = self.known.get((topic, queue_id))
         if found is None and topic not in self.unknown and not topic.startswith(LIGHT_PREFIX):
             return 0, 0
@@ -44,9 +40,7 @@ class QueueRanges:
 
 
 def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -> QueueRanges:
-    """Returns the ranges of all queues. ``files_stay`` says that the broker will find the queue files that the store
-    has now: without them a queue that has no message in the log begins at 0 again.
-    """
+    """Ranges of all queues; ``files_stay`` means that the broker will find the store's current queue files."""
     batches = set(store.batch_topics)
     for scan in reading.scans:
         batches.update(topic_names([scan.topics[code] for code in np.unique(scan.batches.runs.topic_codes).tolist()]))
@@ -60,11 +54,7 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
 
 
 def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[TopicQueue, int]:
-    """Returns the offset of the first message of each queue that was stored at or after a time, else its end.
-    ``reading`` has staged the store times.
-
-    A broker bisects (resetOffsetByTime), and may pass over messages where its clock was set back; here none is.
-    """
+    """First offset of each queue at or after a time, else its end; resetOffsetByTime may miss it after clock steps."""
     found = {queue: end for queue, (_, end) in ranges.known.items()}
     table, runs = reading.queue_runs, reading.queue_runs.runs
     with Readers() as readers:

@@ -1,8 +1,4 @@
-"""Commands that a person is to paste: each made of its words, so that no name in a store can be more than a name.
-
-Names come from the store: a topic, a group, a directory may hold a quote, a blank, ``$(...)``, or begin with a dash. A
-name with what a terminal hides or obeys is in no command: pasted, it would be another.
-"""
+"""Shell commands to paste, quoted word by word; names with characters that a terminal hides or obeys are in none."""
 
 from __future__ import annotations
 
@@ -13,9 +9,7 @@ from jobs.contract.report import is_printable, printable
 
 
 def command(*words: str) -> str:
-    """Returns the line for a shell that runs a program with these words; where a word cannot be shown as it is, says
-    that in place of a line.
-    """
+    """Shell line for these words, or a remark if a word is not printable."""
     line = shlex.join(words)
     if all(map(is_printable, words)):
         return line
@@ -23,10 +17,10 @@ def command(*words: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """Returns a name as one word, for an instruction that is no command."""
+    """A name as one shell word, for text that is not a command."""
     return shlex.quote(printable(name))
 
 
 def set_aside(directory: str, paths: Sequence[str]) -> str:
-    """Returns the command that moves files or directories into a directory, whatever is there under their names."""
+    """Command that moves paths into a directory without overwriting."""
     return command("mv", "--backup=numbered", "-t", directory, "--", *paths)

@@ -1,4 +1,4 @@
-"""The outcome of a job as a text file for node_exporter's textfile collector: replaced whole, never read half."""
+"""The report as a text file for node_exporter's textfile collector, replaced atomically."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from storeformat.storage import local_files, locations
 
 
 def write_report(path: str, report: Report, store: str) -> None:
-    """Writes the outcome of a run as its report has it, also of one that failed: each of its numbers is a gauge, and so
-    are its differences by cause and its reasons by rule. Raises DependencyMissing, WriteFailed.
-    """
+    """Write the report as Prometheus gauges, one for each number, cause and rule. Failed runs are written too."""
     try:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  (with --metrics only)
     except ImportError as error:
@@ -40,7 +38,6 @@ def write_report(path: str, report: Report, store: str) -> None:
 
 
 def _samples(report: Mapping[str, Any], now: float) -> Iterator[tuple[str, str, dict[str, str], float]]:
-    """Yields the name, help text, own labels and value of all that is told of one store."""
     for name, value in report.items():
         if type(value) in (int, float) and name not in ("seconds", "exit_code"):
             yield name, f"The report's {name.replace('_', ' ')}", {}, value

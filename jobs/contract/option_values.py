@@ -1,6 +1,4 @@
-"""How options are given, and their values, of the command line and of the data source: each function takes the text and
-returns the value, or raises ``argparse.ArgumentTypeError`` with what is wrong in words. Must import with a bare Python.
-"""
+"""Converters of option texts, which raise ``argparse.ArgumentTypeError``. Must import with a bare Python."""
 
 from __future__ import annotations
 
@@ -19,20 +17,18 @@ from storeformat.store.setting_names import EFFECTS, nearest_names
 
 Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
-"""What a broker derives from its log, all of it."""
+"""What a broker derives from its log."""
 CONSUMER_OFFSETS: Artefact = "consumer-offsets"
 JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
-"""What ``verify`` looks at."""
+"""What ``verify`` checks."""
 TIMERS: Artefact = "timers"
 MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
-"""What ``rebuild`` can make for ``publish``."""
+"""What ``rebuild`` can make."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """How a command line gives a field of options: how a value is read, or between what there is to choose, and what
-    stands for it in the help. ``flag`` is its name where that is not the field's; of ``many`` each adds a value.
-    """
+    """argparse settings of one option; ``flag`` if it differs from the field's name, ``many`` if it is repeatable."""
 
     value: Callable[[str], Any] | tuple[str, ...]
     metavar: str | None = None
@@ -41,7 +37,7 @@ class Given:
 
 
 def natural(text: str) -> int:
-    """Returns a whole number; raises ArgumentTypeError unless it is at least 0."""
+    """A whole number from 0 on."""
     try:
         value = int(text)
     except ValueError:
@@ -54,7 +50,7 @@ def natural(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Returns a whole number; raises ArgumentTypeError unless it is at least 1."""
+    """A whole number from 1 on."""
     value = natural(text)
     if value == 0:
         raise argparse.ArgumentTypeError("0 is too small")
@@ -62,9 +58,7 @@ def positive(text: str) -> int:
 
 
 def milliseconds(text: str) -> int:
-    """Returns a time in milliseconds since 1970, which is given as such or as ISO 8601 with its zone; raises
-    ArgumentTypeError for anything else.
-    """
+    """Milliseconds since 1970, given as such or as ISO 8601 with a zone."""
     if text.lstrip("-").isdecimal():
         return int(text)
     try:
@@ -79,7 +73,7 @@ def milliseconds(text: str) -> int:
 
 
 def release(text: str) -> str:
-    """Returns the name of some rules, or a release as people write it."""
+    """A release or the name of a set of rules."""
     try:
         rules_of(text)
     except ValueError as error:
@@ -88,9 +82,7 @@ def release(text: str) -> str:
 
 
 def path(text: str) -> str:
-    """Returns a path or URI. What a shell left of ``~`` becomes the home, and ``file:/x`` what it means elsewhere.
-    Raises ArgumentTypeError if it is empty, or a URI that is not whole.
-    """
+    """A path or URI; ``~`` is expanded, and ``file:/x`` becomes ``file:///x``."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
     if re.match("[a-z][a-z0-9+.-]+:/[^/]", text, re.I) and not text.startswith("file:"):
@@ -103,14 +95,14 @@ def path(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """Returns a name; raises ArgumentTypeError if it is empty."""
+    """A name that is not blank."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
 def setting(text: str) -> tuple[str, str]:
-    """Returns the two sides of ``name=value``; raises ArgumentTypeError if it is none, or no broker knows the name."""
+    """Name and value of a broker setting."""
     name, equals, value = (side.strip() for side in text.partition("="))
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -121,7 +113,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def time_zone(text: str) -> str:
-    """Returns the name of a time zone; raises ArgumentTypeError for one that there is not."""
+    """The name of a time zone."""
     try:
         zoneinfo.ZoneInfo(text)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -130,7 +122,7 @@ def time_zone(text: str) -> str:
 
 
 def topic_filter(text: str) -> TopicFilter:
-    """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names; raises ArgumentTypeError for an impossible topic."""
+    """The filter ``TOPIC`` or ``TOPIC:QUEUE``."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a topic needs a name")
     named = TopicFilter.parse(text)
@@ -141,7 +133,7 @@ def topic_filter(text: str) -> TopicFilter:
 
 
 def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact, ...]:
-    """Returns the artefacts of a comma-separated list; raises ArgumentTypeError if one is not ``known``."""
+    """The artefacts of a comma-separated list."""
     named = {part.strip() for part in text.split(",")}
     unknown = sorted(named - set(known))
     if unknown:
@@ -150,12 +142,12 @@ def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact
 
 
 def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
-    """``artefacts`` of those that ``rebuild`` can make."""
+    """The artefacts of a comma-separated list that ``rebuild`` can make."""
     return artefacts(text, MADE)
 
 
 def paths(text: str) -> tuple[str, ...]:
-    """Returns the paths of a comma-separated list; raises ArgumentTypeError if there is none."""
+    """The paths of a comma-separated list."""
     named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
     if not named:
         raise argparse.ArgumentTypeError("the path is empty")

@@ -1,10 +1,4 @@
-"""What a command line says, as frozen values: one class per job, with the fields, the help and the defaults of its
-options.
-
-The command line is made of the fields (``jobs.cli.arguments``) and fills them (``from_arguments``); notebooks and tests
-construct them directly, so every default lives here and only here. Paths stay strings, because each may be a path or a
-URI. Must import with a bare Python.
-"""
+"""Options of each job: fields, help texts and defaults. Must import with a bare Python."""
 
 from __future__ import annotations
 
@@ -53,10 +47,9 @@ DryRun = Annotated[bool, "say what would be written, write nothing"]
 Bodies = Annotated[bool, "show bodies, too"]
 
 
-# ------------------------------------------------------------------------------------------------ the options of a job
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """Options of every job: where its report goes, and how much it says on the way."""
+    """Options of every job: where the report goes, and how much is printed."""
 
     json: Annotated[bool, "print the report as one JSON object, and nothing else on stdout"] = False
     report_file: Annotated[str | None, Given(read.path, "FILE", "--report"), "write the same object into FILE"] = None
@@ -66,20 +59,18 @@ class JobOptions:
 
     @property
     def scans_log(self) -> bool:
-        """Whether the job is sure to read the log by tasks, so that Spark may begin at once."""
+        """The job certainly reads the log with tasks, so Spark can start at once."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions(JobOptions):
-    """Options that say where a store is, and what its broker's settings are."""
+    """The store and its broker's settings."""
 
     store: Annotated[str, ROOT, "the broker's storePathRootDir, a path or a URI"]
     commitlog: CommitLog = ()
-    """Several directories form one log."""
     broker_conf: Annotated[str | None, FILE, "the broker.conf to take sizes and switches from"] = None
     settings: Settings = ()
-    """Pairs in the order given."""
     broker_version: Annotated[
         str | None,
         RELEASE,
@@ -111,7 +102,6 @@ class LogOptions(StoreOptions):
         None
     )
     replicas: tuple[str, ...] = ()
-    """Stores with copies of the log: ``rebuild``, ``inspect`` and ``verify`` heal damage from them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +147,7 @@ class RebuildOptions(LogOptions):
         Given(read.milliseconds, "TIME"),
         "with consumer-offsets: every group begins at the first message that was stored at or after this time",
     ] = None
-    """In milliseconds; without it groups keep what they had committed."""
+    """Milliseconds; without it groups keep their committed offsets."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
     dry_run: DryRun = False
     scans_log = True
@@ -165,7 +155,7 @@ class RebuildOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions(JobOptions):
-    """``publish``; ``rebuilt`` is the directory that ``rebuild`` filled."""
+    """``publish``; ``rebuilt`` is the output of ``rebuild``."""
 
     store: StoppedStore
     rebuilt: Annotated[str, Given(read.path, "DIR", "--from"), "what `rebuild` wrote"]
@@ -220,9 +210,7 @@ Selecting = TypeVar("Selecting", RebuildOptions, VerifyOptions)
 
 
 def narrow_to_queues(options: Selecting) -> Selecting:
-    """Returns the options with ``only`` narrowed to what a selection of topics can mean: their queues, nothing shared
-    by all topics. Raises UsageError where index or checkpoint were asked for.
-    """
+    """Narrow ``only`` to consume queues if topics are selected: everything else belongs to all topics."""
     if not options.topics or options.only == ("consumequeue",):
         return options
     if options.only in (ARTEFACTS, JUDGED):
@@ -232,7 +220,7 @@ def narrow_to_queues(options: Selecting) -> Selecting:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions(LogOptions):
-    """``query``; which fields count depends on ``kind``."""
+    """``query``; ``kind`` decides which fields apply."""
 
     kind: Literal["key", "id", "offset", "time", "list", "lag"]
     topic: Annotated[str | None, Given(read.name, "T"), "its topic"] = None
@@ -272,7 +260,7 @@ class QueryOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InspectOptions(LogOptions):
-    """``inspect``; with ``from_offset`` or ``limit`` the records themselves."""
+    """``inspect``; with ``from_offset`` or ``limit`` it shows records."""
 
     replicas: Replicas = ()
     topics: Topics = ()
@@ -287,7 +275,7 @@ class InspectOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions(LogOptions):
-    """``load``; without ``time_zone`` the table's own, UTC for a new one."""
+    """``load``; the default ``time_zone`` is the table's own, UTC for a new one."""
 
     table: Table
     cluster: Annotated[str, Given(read.name, "C"), "value of the column cluster"]
@@ -302,7 +290,7 @@ class LoadOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(JobOptions):
-    """``report``; a page has the checks, too."""
+    """``report``; a page includes the checks."""
 
     table: Table
     by: Annotated[Grouping, Given(get_args(Grouping)), "what to group by (default: topic)"] = "topic"
@@ -316,10 +304,7 @@ class ReportOptions(JobOptions):
 
 
 def from_arguments(kind: type[Options], arguments: argparse.Namespace) -> Options:
-    """Returns the options that parsed arguments describe; arguments that were not given keep the field's default.
-
-    Raises UsageError when a field without a default was not given.
-    """
+    """Options from parsed arguments; UsageError if a required field is missing."""
     given = vars(arguments)
     missing = [
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING and f.name not in given

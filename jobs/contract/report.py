@@ -1,4 +1,4 @@
-"""What a run ends with: the report, for people and as JSON, or errors in a line or two."""
+"""The result of a run: a report as text and JSON, or error lines."""
 
 from __future__ import annotations
 
@@ -21,29 +21,26 @@ from storeformat.storage.locations import without_secrets
 _ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("jobs", "storeformat", "udfs")
 LONGEST_LIST = 10
-"""How many entries of a list the text form shows; the JSON form has them all. Messages it shows all."""
+"""Entries of a list in the text form; JSON has all, and messages are never cut."""
 LONGEST_LINE = 10
-"""How many facts stand in one line; an entry with more is shown as a block of lines."""
+"""Facts in one line; an entry with more becomes a block of lines."""
 DATA = frozenset({"records", "messages", "groups", "topics"})
-"""Facts that hold what producers wrote: the JSON form changes nothing of it, even if it looks like a URI."""
+"""Facts with producers' data: JSON keeps them unchanged, even if they look like URIs."""
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Controls, ends of lines, marks of direction, surrogates, and what has no width: a terminal obeys or hides them."""
+"""Controls, line ends, direction marks, surrogates and zero-width characters: a terminal obeys or hides them."""
 
 
-# ---------------------------------------------------------------------------------------------------- safe to be shown
 def printable(text: str) -> str:
-    """Returns any text as one line for a person: nothing that a terminal would obey, no secret of a URI. All that this
-    program says on stderr, and its reports for people, go through here.
-    """
+    """One line of text, safe for a terminal and without secrets of URIs; stderr and text reports use it."""
     return _UNSAFE.sub(_escape, without_secrets(text))
 
 
 def is_printable(text: str) -> bool:
-    """Returns whether a person sees any text as it is."""
+    """True if ``printable`` does not change the characters."""
     return _UNSAFE.search(text) is None
 
 
@@ -53,7 +50,6 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _masked(value: Any) -> Any:
-    """Returns a fact without the secrets of the URIs in it."""
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):
@@ -61,15 +57,8 @@ def _masked(value: Any) -> Any:
     return [_masked(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
-# -------------------------------------------------------------------------------------------------------------- report
-
-
 class Report(dict[str, Any]):
-    """What a job found and did: a dict that begins with ``job`` and ``status`` and knows its exit code and text form.
-
-    ``exit_code`` follows from the status unless given; ``text`` has the lines that replace the generic text form;
-    ``error_lines`` go to stderr.
-    """
+    """What a job found and did; ``text`` replaces the generic text form, ``error_lines`` go to stderr."""
 
     def __init__(
         self,
@@ -86,13 +75,11 @@ class Report(dict[str, Any]):
         self.error_lines: list[str] = []
 
     def to_json(self, *, ascii_only: bool = False) -> str:
-        """Returns the report as one line of JSON. What a terminal would obey is escaped, and reads back the same."""
         facts = {name: value if name in DATA else _masked(value) for name, value in self.items()}
         text = json.dumps(facts, ensure_ascii=ascii_only, default=_plain)
         return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
     def to_text(self) -> str:
-        """Returns the report for a person: one line a fact, in the order the job stated them."""
         if self.text is not None:
             return "\n".join(map(printable, self.text))
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
@@ -105,7 +92,6 @@ class Report(dict[str, Any]):
         return "\n".join(lines)
 
     def write(self, path: str) -> None:
-        """Writes the JSON form into the local file ``path``, whole or not at all; raises WriteFailed."""
         try:
             local_files.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
         except OSError as error:
@@ -113,7 +99,6 @@ class Report(dict[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """Returns numpy scalars, sets and bytes as what JSON has."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, (set, frozenset)):
@@ -146,14 +131,12 @@ def _show(name: str, value: Any) -> Iterator[str]:
 
 
 def _line(value: Any) -> str:
-    """Returns a value, or the facts of a mapping that say something, as one line."""
     if not isinstance(value, Mapping):
         return str(value)
     return ", ".join(f"{name} {fact}" for name, fact in value.items() if fact is not None)
 
 
 def _block(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yields one line a fact, of those that say something, and an empty line."""
     facts = {name: fact for name, fact in entry.items() if fact not in (None, "", [], {})}
     width = max(map(len, facts))
     for name, fact in facts.items():
@@ -167,7 +150,7 @@ def _block(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def size_text(count: float) -> str:
-    """Returns a number of bytes as people write it: ``512 B``, ``3.2 GB`` (powers of 1000)."""
+    """A number of bytes as ``512 B`` or ``3.2 GB`` (powers of 1000)."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             break
@@ -175,9 +158,8 @@ def size_text(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-# -------------------------------------------------------------------------------------------------------------- errors
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the program to end; ``number`` says which."""
+    """The signal ``number`` asked the program to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -190,11 +172,11 @@ _WHAT_STANDS = {
     "publish": "the store has all of this publish or nothing of it",
     "restore": "the store has all of this restore or nothing of it",
 }
-"""What a signal leaves where it may come after the step that counts."""
+"""State after a signal, for jobs where it may come after the commit step."""
 
 
 def failure_report(job: str, error: BaseException) -> Report:
-    """Returns the report of a run that ended with an exception: status, exit code, and what to print on stderr."""
+    """The report of a run that raised ``error``: status, exit code and error lines."""
     if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] not in PACKAGES:
         advice = "./spark-submit.sh installs what is needed; elsewhere conf/requirements names it"
         error = errors.DependencyMissing(f"{sys.executable} has no module {error.name}", advice=advice)
@@ -230,7 +212,6 @@ def failure_report(job: str, error: BaseException) -> Report:
 
 
 def _place_of(error: BaseException) -> str:
-    """Returns the last line of this program that an exception passed."""
     frames = [
         f" ({path.relative_to(_ROOT).as_posix()}, line {frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)

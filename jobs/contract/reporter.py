@@ -1,4 +1,4 @@
-"""A run under way: notes and progress on stderr, and at its end the report."""
+"""A run in progress: notes and progress on stderr, and the report at its end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from jobs.contract.verdict import status_of
 
 
 class Reporter:
-    """One run of a job: its clock, its notes, its progress on stderr, and the report that it ends with.
-
-    On a terminal progress is one line drawn over and over; elsewhere one line every ``interval`` seconds, and with
-    ``dated`` each line starts with the local time. ``quiet`` silences notes and progress, not warnings. All methods may
-    be called from any thread.
-    """
+    """Clock, notes, progress and report of one run, thread-safe; ``interval`` is seconds between lines."""
 
     def __init__(
         self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0, dated: bool = False
@@ -40,9 +35,7 @@ class Reporter:
         return cls(quiet=options.quiet, dated=True)
 
     def for_part(self, name: str) -> Reporter:
-        """Returns the reporter of a part of the run, with notes of its own: what it says begins with ``name``, and it
-        shows no progress.
-        """
+        """Reporter of a part of the run: lines prefixed with ``name``, own notes, no progress."""
         return _PartReporter(self, name)
 
     @property
@@ -54,18 +47,18 @@ class Reporter:
             self._line(text)
 
     def note(self, *notes: str) -> None:
-        """Says what is worth knowing, now and in the report."""
+        """Print notes now and add them to the report."""
         for text in notes:
             self.say(text)
         self.notes += notes
 
     def tell(self, *lines: str) -> None:
-        """Says lines that must not be missed, and are in the report elsewhere."""
+        """Print lines even if quiet; they are not added to the notes."""
         for line in lines:
             self._line(line.strip())
 
     def warn(self, text: str) -> None:
-        """Says what must not be missed, now and in the report."""
+        """Print a warning even if quiet, and add it to the report."""
         self._line(f"warning: {text}")
         self.notes.append(text)
 
@@ -80,9 +73,6 @@ class Reporter:
         unknown: bool = False,
         **facts: Any,
     ) -> Report:
-        """Returns the report that ends the run: the facts, how long it took, and all notes, ``notes`` last. Its status
-        is what ``verdict.status_of`` makes of them; ``text`` as ``Report`` takes it.
-        """
         status = status_of(facts, differs=differs, damaged=damaged, unknown=unknown)
         return Report(job, status, text=text, **facts, seconds=self.seconds, notes=[*self.notes, *notes])
 
@@ -106,7 +96,6 @@ class Reporter:
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Progress]:
-        """Yields the Progress of work on ``total`` bytes; its ``update(done)`` may be called as often as convenient."""
         progress = Progress(self, what, total)
         try:
             yield progress
@@ -130,7 +119,7 @@ class _PartReporter(Reporter):
 
 
 class Progress:
-    """How far a piece of work is; made by ``Reporter.progress``."""
+    """Progress of one piece of work, created by ``Reporter.progress``."""
 
     def __init__(self, reporter: Reporter, what: str, total: int) -> None:
         self.reporter = reporter
@@ -140,7 +129,7 @@ class Progress:
         self._next = self.begun + (0.5 if reporter.terminal else reporter.interval)
 
     def update(self, done: int, *, now: float | None = None) -> None:
-        """Tells that ``done`` of ``total`` bytes are done; draws or prints when it is time to."""
+        """Record ``done`` bytes; prints only when a line is due, so call it as often as convenient."""
         now = time.monotonic() if now is None else now
         if self.reporter.quiet or now < self._next:
             return
@@ -152,7 +141,6 @@ class Progress:
             self.reporter._line(self.text(done, now))
 
     def text(self, done: int, now: float) -> str:
-        """Returns the line: what, share, amount, rate, and the time that is left when the rate so far holds."""
         seconds = max(now - self.begun, 1e-9)
         share = done / self.total if self.total else 1.0
         left = "" if done <= 0 or share >= 1 else f", about {duration_text(seconds * (1 - share) / share)} left"
@@ -161,7 +149,7 @@ class Progress:
 
 
 def duration_text(seconds: float) -> str:
-    """Returns a duration as people say it: ``45 s``, ``3 min``, ``2.5 h``."""
+    """A duration as ``45 s``, ``3 min`` or ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

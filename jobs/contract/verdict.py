@@ -1,4 +1,4 @@
-"""What a report comes to: its status, from what it says, so that no two of its parts contradict each other."""
+"""The status of a report, derived from its facts so that they cannot contradict each other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ _LOSSES = ("damaged_ranges", "kept_records", "lost_messages", "lost_messages_at_
 
 
 def status_of(facts: Mapping[str, Any], *, differs: bool = False, damaged: bool = False, unknown: bool = False) -> str:
-    """Returns the status of a job that came to its end; the first that holds. What the facts of a report do not say
-    themselves, the job says: that something ``differs`` or is ``damaged``, or that what was asked for is ``unknown``.
-    """
+    """Status of a finished job; the flags add what the facts do not say."""
     if differs or facts.get("counts"):
         return "differences"
     if damaged or any(facts.get(name) for name in _LOSSES):

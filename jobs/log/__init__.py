@@ -1,12 +1,7 @@
-"""From a store to its proven log. Tasks run through a ``jobs.spark.runner``; no other Spark.
+"""From a store to its proven log. Tasks run through a ``jobs.spark.runner``.
 
-``opening``         a store's settings, segments and rules, and its log read as the options of a job say
-``restored_log``    missing segments filled and damaged ones healed, from other copies of the log
-``healing``         which bytes come from which copy
-``log_scan``        scans splits, proves the chain, accounts for every byte
-``verified_chain``  what the chain proves, and which segments begin with an older log
-``damage``          what a broken chain means, and what survived
-``queue_runs``      what the queues are made of
-``stray_records``   records in a wrong place of a queue
-``losses``          which messages are lost, bounded by ``damaged_bytes``
+``opening`` opens a store and reads its log; ``log_scan`` proves the chain and accounts for every byte,
+``verified_chain`` holds what is proven, ``damage`` says what a broken chain means. ``restored_log`` and ``healing``
+take bytes from replicas. ``queue_runs``, ``stray_records``, ``losses`` (bounded by ``damaged_bytes``) and
+``losses_beside`` judge the queues.
 """

@@ -1,9 +1,4 @@
-"""What a broken chain means: the end of the log, bytes of an older log after it, or damage; and what survived it.
-
-The chain of sizes proves records up to the first break of each segment. What follows a break is surveyed
-(``storeformat.salvage.survey``), one task a segment, with what the proven records on both sides say of queues and
-times.
-"""
+"""What a broken chain means: the end of the log, bytes of an older log after it, or damage; and what survived it."""
 
 from __future__ import annotations
 
@@ -28,26 +23,19 @@ from udfs.log.scan import ScanTask, SplitScan
 
 @dataclass(frozen=True)
 class Tail:
-    """Where the proven log ends, and the surveys of what follows (none where that is zeros).
-
-    ``damage`` is the break at the end if it is damage and not the end; otherwise bytes of an older log reach up to
-    ``garbage_end``.
-    """
+    """Where the proven log ends, and what follows: ``damage``, or bytes of an older log up to ``garbage_end``."""
 
     offset: int
     garbage_end: int
     surveys: tuple[Survey, ...] = ()
     damage: Break | None = None
     unfinished_end: int | None = None
-    """Where the bytes end of a last record that was not written to its end."""
+    """End of the bytes of a last record that was not written completely."""
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
-    """Returns where the log ends, judging what follows the last proven record.
-
-    After the end of a healthy log lie zeros, or bytes of an older log that a truncation left: its records are
-    certified too, but older than the last one before them, or their place in a queue was used again. A record that is
-    neither shows that the log goes on after damage.
+    """Find the end of the log. Zeros follow it, or bytes of an older log that a truncation left: certified records, but
+    older than the last one, or with a used queue offset. Any other record proves damage.
     """
     ends = [scan.report.end for scan in known.counted if scan.records]
     proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
@@ -70,9 +58,6 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
 
 
 def _unfinished_record(known: ProvenLog, end: Break, surveys: Sequence[Survey]) -> int | None:
-    """Returns where the bytes of an unfinished record at the end end, None where something else lies there: only zeros
-    follow, and the chain is sound up to it.
-    """
     if known.older or any(item.offset < end.offset for item in known.chain.breaks):
         return None
     gaps = [gap for item in surveys for gap in item.gaps]
@@ -85,7 +70,6 @@ def _unfinished_record(known: ProvenLog, end: Break, surveys: Sequence[Survey]) 
 
 
 def _lost_a_message(end: Break, survey: Survey) -> bool:
-    """Returns whether the bytes at the end are a damaged message, when no survivor follows them."""
     near = survey.broken.neighbours
     record = survey.gaps[0].record if survey.gaps else None
     if record is not None:
@@ -99,9 +83,7 @@ def _lost_a_message(end: Break, survey: Survey) -> bool:
 
 
 def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]:
-    """Yields what to survey for some breaks (in log order), each with what is proven on both sides of it. Each scan is
-    looked at twice, however many breaks there are.
-    """
+    """What to survey for breaks in log order, with what is proven on both sides. Visits each scan twice."""
     scans = known.counted
     limits = {split.segment.base: split.limit for split in known.splits}
     lost = sorted(
@@ -138,11 +120,9 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
 
 
 class _Side:
-    """What the proven records on one side of a break show, scan by scan towards it.
-
-    ``edges`` has the next free place of each queue, ``others`` the one that its last record but one leaves where the
-    last one contradicts it; ``backwards`` the first place of each, and that of its second record where the first
-    contradicts it. At ``doubts``, sorted offsets of the log, messages may be lost.
+    """What the proven records on one side of a break show. ``edges``: next free queue offset of each queue
+    (``backwards``: the first one); ``others``: the same without the outermost record, where that contradicts its
+    neighbour. ``doubts``: sorted log offsets where messages may be lost.
     """
 
     def __init__(self, doubts: Sequence[int], *, backwards: bool = False) -> None:
@@ -151,20 +131,18 @@ class _Side:
         self.others: dict[Queue, int] = {}
         self._places: dict[Queue, int] = {}
         self.recent: list[int] = []
-        """The times of the last three records."""
+        """Store times of the last three records."""
         self.first_time: int | None = None
-        """The time of the record that was seen last, backwards."""
         self.last_number: EntryNumber | None = None
         self.foreign_bytes = 0
 
     def copy(self) -> _Side:
-        """Returns what is known so far; only this one goes on."""
+        """Snapshot that later calls of ``add`` do not change."""
         known = copy(self)
         known.edges, known.others = dict(self.edges), dict(self.others)
         return known
 
     def add(self, scan: SplitScan) -> None:
-        """Takes the scan that is next."""
         self.recent = [*self.recent, *scan.times.recent][-3:]
         if scan.times.first is not None:
             self.first_time = scan.times.first
@@ -183,13 +161,12 @@ class _Side:
             self.edges[queue], self._places[queue] = (first, begin) if self._backwards else (first + count, last)
 
     def _is_lost(self, begin: int, end: int) -> bool:
-        """Returns whether messages may be lost between two offsets."""
         at = bisect_right(self._doubts, begin)
         return at < len(self._doubts) and self._doubts[at] < end
 
 
 def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLog:
-    """Returns the proven log with the runs of every queue, which a scan of some queues or of none does not have."""
+    """Scan again for the runs of every queue, if the task selected some queues or none."""
     if task.with_units and not task.topics:
         return known
     everything = replace(task, staging="", topics=(), with_units=True, with_entries=False)
@@ -202,7 +179,7 @@ def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLo
 
 @dataclass(frozen=True)
 class Salvaged:
-    """What surveys saved, and what they found instead of records."""
+    """Survivors found by surveys, and what they found instead of records."""
 
     scans: list[SplitScan]
     kept: list[SplitScan]
@@ -211,7 +188,7 @@ class Salvaged:
 
 
 def salvage(runner: Runner, known: ProvenLog, tail: Tail, task: ScanTask, survey: SurveyTask) -> Salvaged:
-    """Returns what survived after the breaks of the chain, scanned as the rest of the log was."""
+    """Scan what survived after the breaks of the chain."""
     inner = [item for item in known.chain.breaks if item.offset < tail.offset]
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
     surveys += tail.surveys if tail.damage is not None else ()
@@ -235,9 +212,7 @@ def salvage(runner: Runner, known: ProvenLog, tail: Tail, task: ScanTask, survey
 
 
 def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequence[SplitScan]) -> Iterator[Broken]:
-    """Yields the places of surveys that did not know how far time had gone on, each with the time of the
-    survivors before it: those of other damaged segments are known when all are surveyed.
-    """
+    """Places surveyed without the latest time before them: survivors of other segments are known only afterwards."""
     scans = sorted([*known.counted, *survivors], key=lambda scan: scan.report.end)
     recent: list[int] = []
     at = 0

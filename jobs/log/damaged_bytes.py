@@ -24,7 +24,6 @@ class DamagedBytes:
 
     @staticmethod
     def of(ranges: Sequence[tuple[int, int, bool]]) -> DamagedBytes:
-        """Returns the ranges (begin, end, held a record) in order."""
         table = sorted(ranges)
         return DamagedBytes(
             np.array([begin for begin, _, _ in table], np.int64),
@@ -33,27 +32,23 @@ class DamagedBytes:
         )
 
     def between(self, after: int, before: int) -> slice:
-        """Returns which ranges begin in the open interval (after, before); ``slice(0)`` where none does."""
+        """Slice of the ranges that begin in the open interval (after, before); ``slice(0)`` for none."""
         low, high = np.searchsorted(self.begins, [after + 1, before])
         return slice(int(low), int(high)) if low < high else slice(0)
 
     def room(self, ranges: slice) -> int:
-        """Returns how many messages some of the ranges may have held."""
+        """Messages that these ranges can have held at most."""
         return int((self.ends[ranges] - self.begins[ranges]).sum()) // m.MIN_RECORD_SIZE
 
 
 class SharedRoom:
-    """The room of damaged ranges as the queues take it up: what one has claimed, no other can claim as well.
-
-    Claims come in order of the place up to which they reach, and each takes the first room that is left for it. So all
-    of them are met wherever there is a way to meet them all. ``size`` is what a message takes at least, in bytes.
-    """
+    """Room in damaged ranges, shared by all queues. Claims in order of their upper bound are all met if possible."""
 
     def __init__(self, damaged: DamagedBytes, size: int = m.MIN_RECORD_SIZE) -> None:
         self._size, self._left = size, damaged.ends - damaged.begins
 
     def claim(self, ranges: slice, messages: int) -> bool:
-        """Takes room for some messages of one queue; returns False, and takes none, where too little is left."""
+        """Take room for messages of one queue; takes none and returns False if there is too little."""
         wanted = min(messages * self._size, _MOST)
         taken = np.minimum(np.cumsum(self._left[ranges]), wanted)
         if taken[-1:].sum() < wanted:

@@ -1,8 +1,6 @@
-"""One whole log out of several damaged copies of it: a slave's, another member's of a group, a backup, a snapshot.
-
-All have the same bytes at the same offsets. What is damaged in one copy is taken from the first other one in which the
-records there are sound: the chain runs through them, and their CRCs hold. All copies must agree on every byte that is
-sound in two of them; where two differ, as those of two masters do, only a person can choose.
+"""One whole log from several damaged copies: a slave's, another DLedger member's, a backup, a snapshot. Damage is
+replaced from the first copy whose records there are sound (chain and CRCs). Copies must agree on all bytes that are
+sound in both; otherwise a person must choose.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ ByteRange = tuple[int, int]
 
 _LONGEST_PROPERTIES = (1 << 15) - 1
 _OF_NO_PROPERTIES = 2
-"""Zeros with which a record without properties ends: their length."""
+"""Length field (zeros) that ends a record without properties."""
 
 
 def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
-    """Returns ranges in any order as sorted ones, those that touch or overlap made one, and none of no bytes."""
+    """Sort ranges, merge those that touch or overlap, and drop empty ones."""
     found: list[ByteRange] = []
     for begin, end in sorted(ranges):
         if begin >= end:
@@ -43,12 +41,12 @@ def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
 
 
 def common(one: Sequence[ByteRange], other: Sequence[ByteRange]) -> list[ByteRange]:
-    """Returns the bytes that are in both."""
+    """Bytes in both."""
     return without(one, without(one, other))
 
 
 def without(ranges: Sequence[ByteRange], taken: Sequence[ByteRange]) -> list[ByteRange]:
-    """Returns the bytes of ``ranges`` that are not in ``taken``."""
+    """Bytes of ``ranges`` that are not in ``taken``."""
     found: list[ByteRange] = []
     at = 0
     for first, end in ranges:
@@ -68,7 +66,7 @@ def without(ranges: Sequence[ByteRange], taken: Sequence[ByteRange]) -> list[Byt
 
 @dataclass(frozen=True)
 class HealedRange:
-    """Bytes [begin, end) of the log that were taken from a copy: the number of the replica, and its name."""
+    """Bytes [begin, end) of the log taken from a replica, by number and name."""
 
     begin: int
     end: int
@@ -81,12 +79,12 @@ class HealedRange:
 
 @dataclass(frozen=True)
 class LogCopy:
-    """A copy of the log: its name, its segments and what a salvage reads of it."""
+    """A copy of the log: name, segments and its salvaged reading."""
 
     name: str
     reading: LogReading
     absent: Sequence[ByteRange] = ()
-    """Bytes that none of its files holds: they are read as zeros, and are sound in no record."""
+    """Bytes that none of its files holds; they are read as zeros and are sound in no record."""
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -98,15 +96,13 @@ class LogCopy:
 
     @property
     def gaps(self) -> list[ByteRange]:
-        """The bytes of no record: damage, what an older log left, and what no file holds."""
+        """Bytes outside records: damage, remains of an older log, and absent bytes."""
         stale = [(item.begin, item.end) for item in self.reading.stale if item.begin < self.reading.end]
         return joined([*self.damaged, *stale, *self.absent])
 
     @cached_property
     def zeroed(self) -> list[ByteRange]:
-        """The zeros with which a record ends just before damage, or the end of the log. A disk loses bytes from any
-        place on, and nothing checks the properties, the last field of a record.
-        """
+        """Trailing zeros of records before damage or the log's end: nothing checks the properties, their last field."""
         found = []
         for end in {self.reading.end, *(begin for begin, _ in self.damaged)}:
             segment = segment_at(self.segments, end)
@@ -121,42 +117,40 @@ class LogCopy:
 
     @property
     def records(self) -> list[ByteRange]:
-        """The bytes of its sound records."""
         scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
         return without(found, joined([*self.damaged, *self.absent, *self.zeroed]))
 
     @property
     def sound(self) -> list[ByteRange]:
-        """The bytes of its sound records, and of BLANKs with what lies under them."""
+        """Bytes of sound records, and of BLANKs to the ends of their segments."""
         return joined([*self.records, *self.reading.blanks])
 
     @property
     def lost(self) -> list[ByteRange]:
-        """The bytes in which something may be lost; no range goes on after the ``zeroed`` end of a record."""
+        """Bytes in which something may be lost; ``zeroed`` ranges are not merged with the gaps after them."""
         return sorted([*self.gaps, *self.zeroed])
 
     @property
     def held(self) -> list[ByteRange]:
-        """The bytes that its files hold, whatever they are."""
         return without(joined((segment.base, segment.end) for segment in self.segments), self.absent)
 
 
 def absent_in(segments: Iterable[Segment]) -> list[ByteRange]:
-    """Returns the bytes of segments that no file holds."""
+    """Bytes of segments that no file holds."""
     return [(segment.end - segment.missing, segment.end) for segment in segments if segment.missing]
 
 
 @dataclass(frozen=True)
 class Healing:
-    """Which ranges are taken from which copy, and the segments to be made of them."""
+    """The ranges taken from copies, and the segments to make of them."""
 
     ranges: list[HealedRange] = field(default_factory=list)
     segments: list[MadeSegment] = field(default_factory=list)
 
 
 def refuse_differing(runner: Runner, copies: Sequence[LogCopy]) -> None:
-    """Raises Refused where two copies differ in records that are sound in both, with the first such offset."""
+    """Raise Refused where two copies differ in records that are sound in both."""
     for one, other in combinations(copies, 2):
         first = compare(runner, one, other)
         if first is not None:
@@ -164,7 +158,7 @@ def refuse_differing(runner: Runner, copies: Sequence[LogCopy]) -> None:
 
 
 def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
-    """Returns the error that names two copies and where they first differ."""
+    """The error for two copies that differ at ``offset``."""
     return Refused(
         f"two copies of the log differ in a sound record: {one.name} and {other.name}",
         path=other.name,
@@ -174,7 +168,7 @@ def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
 
 
 def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
-    """Returns the first log offset at which two copies differ in records that are sound in both, None for none."""
+    """First log offset at which two copies differ in records sound in both."""
     shared = []
     for begin, end in common(one.records, other.records):
         for segment in one.segments:
@@ -186,7 +180,7 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
 
 
 def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:
-    """Returns what to take from which replica, and the segments to make in ``directory``."""
+    """What to take from which replica, and the segments to make in ``directory``."""
     lost = own.lost
     ranges: list[HealedRange] = []
     for number, replica in enumerate(replicas):
@@ -209,7 +203,7 @@ def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> H
 
 
 def _whole_record(own: LogCopy, replica: LogCopy, begin: int, end: int) -> int:
-    """Returns where a range ends that is taken from a replica: damage at the end of a log may end within a record."""
+    """Extend a range beyond the end of the log to the end of its record: the log may end within one."""
     if end <= own.reading.end:
         return end
     segment = segment_with(replica.segments, end - 1)

@@ -1,8 +1,4 @@
-"""Reading a whole commit log: scan the splits, prove the chain, and account for every byte.
-
-``scan_log`` is the front half of every job on a log. It returns the scans that count, in log order, and says of each
-byte of the log what it is: message, foreign record, blank, unwritten, stale or damaged.
-"""
+"""Reading a whole commit log: scan the splits, prove the chain, account for every byte."""
 
 from __future__ import annotations
 
@@ -35,13 +31,12 @@ DEFAULT_SPLIT_SIZE = 256 << 20
 
 @dataclass(frozen=True)
 class LogRange:
-    """Bytes [begin, end) of the log, and what is wrong or old about them."""
+    """Bytes [begin, end) of the log, and why they are named; ``held_record``: they certainly held a record."""
 
     begin: int
     end: int
     reason: str
     held_record: bool = True
-    """Whether it is certain that a record lay there."""
 
     def as_row(self) -> dict[str, object]:
         return {"begin": self.begin, "end": self.end, "reason": self.reason}
@@ -49,9 +44,7 @@ class LogRange:
 
 @dataclass(frozen=True)
 class LogReading:
-    """A proven reading of the log. ``scans`` are in log order and hold every record once; the byte counts add up to the
-    log.
-    """
+    """A proven reading. ``scans`` are in log order and hold every record once; the byte counts add up to the log."""
 
     segments: list[Segment]
     scans: list[SplitScan]
@@ -63,23 +56,22 @@ class LogReading:
     blank_bytes: int
     unwritten_bytes: int
     whole: bool = False
-    """Whether the log is there from offset 0 on and every queue was seen."""
+    """The log begins at offset 0 and every queue was seen."""
     kept: list[LogRange] = field(default_factory=list)
-    """Records that count although their body does not have its CRC."""
+    """Records that count although the CRC of their body fails."""
     lost_records: list[RecordRef] = field(default_factory=list)
-    """Lost records whose head is sound."""
+    """Lost records with a sound head."""
     blanks: list[tuple[int, int]] = field(default_factory=list)
-    """The bytes of BLANKs, up to the ends of their segments."""
+    """Bytes of BLANKs, up to the ends of their segments."""
     unfinished: LogRange | None = None
-    """The first bytes of a last record that its broker did not write to the end; after them are zeros."""
+    """The first bytes of a last record that the broker did not write completely; zeros follow."""
     healed: tuple[LogRange, ...] = ()
-    """What is damaged or missing in the store's own log and was taken from replicas."""
     salvaged: bool = False
-    """Whether every survivor keeps its place in its queue."""
+    """Every survivor keeps its queue offset."""
     all_losses: Losses | None = None
-    """The losses, where the rest of the store proves more than the log itself."""
+    """The losses, if the rest of the store proves more than the log itself."""
     behind: frozenset[int] = frozenset()
-    """Log offsets of messages with queue offset 0 that the store's own queue has behind others."""
+    """Log offsets of messages with queue offset 0 that follow others in the store's own queue."""
 
     @property
     def record_bytes(self) -> int:
@@ -91,34 +83,28 @@ class LogReading:
 
     @property
     def last_timestamp(self) -> int:
-        """Store time of the last record, 0 where there is none."""
         return next((scan.times.last for scan in reversed(self.scans) if scan.times.last is not None), 0)
 
     @property
     def ends_with_segment(self) -> bool:
-        """Whether it fills its last segment: a broker makes the next one before it needs it."""
+        """The log fills its last segment; a broker creates the next one in advance."""
         return self.end == self.segments[-1].end
 
     @property
     def damaged_places(self) -> list[LogRange]:
-        """What a broker would cut its log at: damage, the records that count although they are damaged, and what was
-        taken from replicas.
-        """
+        """Where a broker would cut the log: damage, records kept despite damage, and healed ranges."""
         return sorted([*self.damaged, *self.kept, *self.healed], key=lambda item: item.begin)
 
     @property
     def losses(self) -> Losses:
-        """The messages that the log and the rest of the store prove to be lost."""
         return self._queues[1] if self.all_losses is None else self.all_losses
 
     @property
     def queue_runs(self) -> QueueRuns:
-        """What the queues are made of."""
         return self._queues[0]
 
     @property
     def is_damaged(self) -> bool:
-        """Whether anything of the log is damaged or lost."""
         losses = self.losses
         return bool(self.damaged or self.kept or losses.at_least or (self.salvaged and losses.strays))
 
@@ -140,7 +126,6 @@ class LogReading:
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know about the log, though it is not damage."""
         if self.unfinished is None:
             return []
         begin = self.unfinished.begin
@@ -148,7 +133,6 @@ class LogReading:
         return [f"{text} before it, as with a broker; one message is lost that was not acknowledged or not yet flushed"]
 
     def facts(self) -> dict[str, Any]:
-        """Returns the part of the report that every job on a log has in common."""
         return {
             "log_begin": self.begin,
             "log_end": self.end,
@@ -174,9 +158,8 @@ def scan_log(
     on_damage: DamagePolicy = "fail",
     keep_crc_failures: bool = False,
 ) -> LogReading:
-    """Returns the proven reading of the log. Where it is damaged, ``fail`` raises DamagedLog, ``stop`` ends it at the
-    first damage, as the recovery of a broker does, and ``salvage`` goes on with what survived after each damaged range,
-    with ``keep_crc_failures`` also with records whose body alone is damaged.
+    """Read and prove the log. At the first damage ``fail`` raises DamagedLog and ``stop`` ends the log as a broker's
+    recovery does; ``salvage`` continues after it, with ``keep_crc_failures`` also with records of a wrong body CRC.
     """
     fails, salvages = on_damage == "fail", on_damage == "salvage"
     if salvages:
@@ -237,9 +220,7 @@ def scan_log(
 
 
 def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
-    """Returns the reading with those foreign records among the damage in whose place a message is missing, of
-    whatever queue: ``seen`` is the same reading with the queues that tell.
-    """
+    """Move foreign records to the damage where a message is missing; ``seen`` has the queues that show it."""
     if not reading.foreign_records:
         return reading
     foreign = sorted(reading.foreign_records)
@@ -257,10 +238,7 @@ def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
 
 
 def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitScan]:
-    """Returns the scans of these splits with one object for what they have in common: from the tasks every scan brings
-    its own split, segment and topics, and a fleet of light queues has a topic each. Raises TotalsDisagree unless each
-    split has its scan.
-    """
+    """Share one object for equal splits, segments and topics: each task returns its own copies."""
     if [scan.report.split.number for scan in scans] != [split.number for split in splits]:
         raise TotalsDisagree("scans were lost", found=len(scans), expected=len(splits))
     known: dict[bytes, bytes] = {}
@@ -280,7 +258,6 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 
 
 def _older_bytes(tail: damage.Tail) -> list[LogRange]:
-    """Returns the bytes after the end of the log; ``held_record`` where an older log's records are certified there."""
     if tail.garbage_end <= tail.offset:
         return []
     certified = any(gap.finding == Finding.STALE for item in tail.surveys for gap in item.gaps)
@@ -289,9 +266,7 @@ def _older_bytes(tail: damage.Tail) -> list[LogRange]:
 
 
 def _refuse_damaged_offsets(reading: LogReading) -> None:
-    """Raises DamagedLog where a message is missing and a foreign record lies there: not a copy that a broker
-    left, but a message whose own offset is damaged. A log with other damage was refused before.
-    """
+    """A foreign record in place of a missing message is a message with a damaged PHYSICALOFFSET."""
     if reading.damaged:
         offset = reading.damaged[0].begin
         raise DamagedLog(
@@ -303,7 +278,7 @@ def _refuse_damaged_offsets(reading: LogReading) -> None:
 
 
 def _seen_whole(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogReading) -> LogReading:
-    """Returns the reading with all queues where a selection of them has gaps: records of others may explain these."""
+    """The reading with all queues, if the selected ones have gaps: records of other queues may explain them."""
     if not task.topics or not has_gaps(reading.queue_runs):
         return reading
     known = damage.see_all_queues(runner, known, task)
@@ -311,9 +286,7 @@ def _seen_whole(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogRe
 
 
 def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
-    """Raises DamagedLog where a queue misses a message and a stray record is just that: appended as a broker does, all
-    that follow in the queue would move.
-    """
+    """Refuse where a broker would append a stray record and move all later messages of its queue."""
     stray = next((stray for stray in seen.losses.strays if stray.moves_others), None)
     if stray is None or stray.home is None:
         return
@@ -329,7 +302,6 @@ def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
 
 
 def _stopped(known: ProvenLog, first: Break) -> LogReading:
-    """Returns the log as the broker's recovery would cut it: nothing from the first damage on."""
     end = first.offset
     scans = [scan for scan in known.counted if scan.report.end <= end]
     blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
@@ -398,7 +370,6 @@ def _reading(
 
 
 def _check_tiling(reading: LogReading) -> None:
-    """Every byte from the log's start to its end is a record, a foreign one, a blank, damaged or stale, just once."""
     for scan in reading.scans:
         own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.foreign_records)
         if scan.report.start is None or scan.report.end - scan.report.start != own:

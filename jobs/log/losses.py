@@ -1,13 +1,9 @@
-"""Which messages are lost, as far as the queues prove it.
+"""Lost messages, as proven by the queues: queue offsets are dense, so a gap between two survivors names them.
 
-Queue offsets are dense, so between two survivors of a queue exactly those messages are missing whose queue offsets are.
-Damaged bytes in between explain a gap if they could have held them: brokers of 5.0.0 left gaps of their own, and a
-corrupt queue offset must not ask for billions of fillers. All queues share the room of a damaged range.
-
-Where the log is salvaged, other gaps count, too, because no survivor may move: nothing checks the flags, the topic or
-the queue id of a record either. Such a gap is bounded by the bytes of the log in which its messages must have lain.
-Those of light queues do not: from 5.0.0 on a broker counts on for a record that names a queue without a light name,
-too, and then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuildConsumeQueue).
+Damaged bytes in between explain a gap if they could have held it: brokers of 5.0.0 left gaps of their own, and a
+corrupt queue offset must not ask for billions of fillers. A salvage counts other gaps, too, because no survivor may
+move; but none of light queues: from 5.0.0 on a broker also counts up for a record whose queue has no light name, and
+then dispatches it to none (MultiDispatchUtils, CommitLogDispatcherBuildConsumeQueue).
 """
 
 from __future__ import annotations
@@ -32,14 +28,12 @@ DAMAGE = "damaged bytes of the log"
 NO_DAMAGE = "no damaged bytes: flags, the topic or the queue id of a record in between may be damaged"
 _Queue = tuple[str, int]
 _LEAST_LIGHT = 9
-"""Bytes that a place in a light queue takes in a record: its name, its queue offset and what divides them."""
+"""Bytes in a record for one light queue, at least: name, queue offset and separators."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """``messages`` of a queue that are gone, from ``first_queue_offset`` on (None for messages that have no place in
-    it); they lay in [begin, end) of the log.
-    """
+    """``messages`` of a queue missing from ``first_queue_offset`` on (None: unknown); they were in [begin, end)."""
 
     topic: str
     queue_id: int
@@ -52,20 +46,19 @@ class Loss:
 
 @dataclass(frozen=True)
 class Losses:
-    """All losses, and the records that stand in a wrong place of a queue."""
+    """All losses and stray records."""
 
     rows: list[Loss] = field(default_factory=list)
     unexplained: tuple[tuple[int, int], ...] = ()
-    """Damaged ranges [begin, end) that held at least one record each that no queue knows."""
+    """Damaged ranges [begin, end) that each held at least one record of an unknown queue."""
     strays: list[StrayRecord] = field(default_factory=list)
     least: int = 0
-    """At least this many messages are lost, as the rest of the store shows."""
+    """At least this many messages are lost, as the rest of the store proves."""
     light: frozenset[_Queue] = frozenset()
     """Queues of ``rows`` whose messages are in a queue of their own topic, too."""
 
     @property
     def messages(self) -> int:
-        """Messages that are proven to be lost."""
         return sum(row.messages for row in self.rows if (row.topic, row.queue_id) not in self.light)
 
     @property
@@ -76,7 +69,6 @@ class Losses:
         return max(self.messages + len(self.unexplained), self.least, *(places[queue] for queue in self.light))
 
     def facts(self) -> dict[str, object]:
-        """Returns the part of the report that tells of lost messages."""
         return {
             "lost_messages": self.messages,
             "lost_messages_at_least": self.at_least,
@@ -95,14 +87,10 @@ def account_for_queues(
     salvaging: bool = False,
     behind: Collection[int] = (),
 ) -> tuple[QueueRuns, Losses]:
-    """Returns the runs of all scans (in log order, ``table``) as the queues are made of them, and what is lost: as the
-    runs show it, and the heads of lost records that are sound.
-
-    Where the log is salvaged, no survivor moves: stray records are brought home, and all gaps are filled. Otherwise
-    only gaps that damaged bytes explain are, and the rest is appended as a broker does. A foreign record that takes
-    just the next place after its queue's end is not a copy that a broker left, but a message with a damaged
-    PHYSICALOFFSET. ``whole`` says that every queue begins at 0 in this log; ``behind`` is that of
-    ``with_lost_counters``.
+    """Runs (``table``, in log order) as the queues are made of them, and the losses. A salvage moves no survivor:
+    strays are put back and all gaps filled; otherwise only gaps that damage explains are, and the rest is appended as
+    by a broker. A foreign record with its queue's next offset is a message with a damaged PHYSICALOFFSET. ``whole``:
+    every queue begins at 0.
     """
     table = table.with_lost_counters(damaged, behind)
     seen, origin, strays = place_strays(table, damaged, whole=whole)
@@ -136,9 +124,7 @@ def account_for_queues(
 
 @dataclass(frozen=True)
 class _Gap:
-    """``count`` queue offsets from ``first`` on are missing before a block; damage between it and the last one before,
-    which ends at log offset ``after``, lies in ``ranges``.
-    """
+    """``count`` missing queue offsets before a block, after log offset ``after``; ``ranges``: the damage in between."""
 
     block: int
     first: int
@@ -147,13 +133,13 @@ class _Gap:
     ranges: slice
     begins_anew: bool = False
     is_confirmed: bool = True
-    """Whether what follows in the queue speaks for the block's queue offsets."""
+    """What follows in the queue agrees with the block's queue offsets."""
 
 
 def _gaps(
     table: QueueRuns, blocks: DenseBlocks, damaged: DamagedBytes, ends: dict[_Queue, int], *, whole: bool
 ) -> Iterator[_Gap]:
-    """Yields the gaps of all queues; ``ends``, the next queue offset of each, becomes where its walk finds that."""
+    """Gaps of all queues; updates ``ends``, the next queue offset of each queue."""
     begins, stops = blocks.queues()
     irregular = (stops - begins > 1) | ((blocks.firsts[begins] > 0) & whole)
     for queue in np.flatnonzero(irregular).tolist():
@@ -179,9 +165,7 @@ def _gaps(
 
 
 def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, salvaging: bool) -> list[_Gap]:
-    """Returns the gaps for which there is room, in order: those that damage explains (with ``ranges``) and, where the
-    log is salvaged, others between two survivors.
-    """
+    """Gaps for which there is room: those that damage explains and, if salvaging, others between two survivors."""
     shared = SharedRoom(damaged), SharedRoom(damaged, _LEAST_LIGHT)
     budget = int(blocks.last_offsets.max(initial=0)) // m.MIN_RECORD_SIZE
     met: list[_Gap] = []
@@ -213,9 +197,7 @@ def _named_losses(
     damaged: DamagedBytes,
     explained: Bools,
 ) -> list[Loss]:
-    """Returns the lost records that name themselves and that no gap counts: after the last survivor of their queue, or
-    without a place in it.
-    """
+    """Lost records with a sound head that no gap counts: after the last survivor of their queue, or without a place."""
     of_queue: dict[_Queue, list[Loss]] = defaultdict(list)
     for gap in gaps:
         of_queue[gap.topic, gap.queue_id].append(gap)
@@ -237,7 +219,7 @@ def _named_losses(
 
 
 class _Intervals:
-    """Which queue offsets some losses of a queue count."""
+    """Queue offsets covered by losses of one queue."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         spans = sorted((loss.first_queue_offset or 0, loss.messages) for loss in losses)
@@ -250,7 +232,6 @@ class _Intervals:
 
 
 def _last_of_their_queues(scans: Sequence[SplitScan], ends: Mapping[_Queue, int]) -> Iterator[RecordRef]:
-    """Yields the foreign records that go on where their queues end."""
     following = dict(ends)
     for record in (record for scan in scans for record in scan.foreign_refs if record.queued):
         (topic,) = topic_names([record.topic])

@@ -1,16 +1,16 @@
-"""Lost messages that leave no gap in the log, at the ends of queues: what the rest of the store proves of them.
+"""Lost messages at the ends of queues, which leave no gap in the log: what the rest of the store proves.
 
 ===================  =================================================================================================
 evidence             proves
 ===================  =================================================================================================
-consume queues       exactly the messages of the units whose records lay in lost bytes, or after the end of the log
-index files          at least the messages at the offsets of such entries: not every message has a key
+consume queues       exactly the messages of units whose records were in lost bytes, or after the end of the log
+index files          at least the messages at the entries' offsets: not every message has a key
 committed offsets    at least the messages up to which a group has read a queue
-retried messages     at least those that they were made of, each at the offset that its ORIGIN_MESSAGE_ID names
+retried messages     at least their originals, each at the offset in its ORIGIN_MESSAGE_ID
 ===================  =================================================================================================
 
-The last three are asked where the log is salvaged, or ends with its last segment. A committed offset may be wrong (4.x
-keeps those of a topic that was deleted), so it counts only where the lost bytes have room for the messages.
+The last three are used for a salvage, or if the log ends with its last segment. A committed offset may be wrong (4.x
+keeps those of deleted topics), so it counts only if the lost bytes have room for the messages.
 """
 
 from __future__ import annotations
@@ -49,17 +49,14 @@ if TYPE_CHECKING:
 PROVEN = "lost bytes of the log: a unit of the store's own queue is left"
 _FURTHEST = (1 << 63) - 1
 _AT_ONCE = 1 << 20
-"""Units or entries read at a time."""
 
 _Queue = tuple[str, int]
 _Units = tuple[Int64s, Int64s, Int64s, Int64s]
-"""Queue offsets of some units, the commit-log offsets and sizes of their records, and how many messages each is."""
+"""Queue offsets, commit-log offsets, record sizes and message counts of units."""
 
 
 def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, *, open_end: bool) -> LogReading:
-    """Returns the reading with the losses that the rest of the store proves. ``open_end`` says that what comes after
-    the end of the log is lost, and not only unread.
-    """
+    """Add the losses that the rest of the store proves. ``open_end``: messages after the end of the log are lost."""
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
     ranges += (_after_end(reading),) if open_end else ()
     lost = LogExtent(reading.begin, reading.end, ranges)
@@ -85,21 +82,18 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, runner: Runner, 
 
 
 def end_of_units(store: OpenedStore, reading: LogReading) -> int:
-    """Returns up to where the store's own queues have units of records after the end of its log; that end where they
-    have none.
-    """
+    """Commit-log offset after the last unit in the store's queues, or the end of the log."""
     lost = LogExtent(reading.begin, reading.end, (_after_end(reading),))
     rows, _, _ = _in_queues(store, reading, lost, reading.queue_runs.ranges())
     return max((row.end for row in rows), default=reading.end)
 
 
 def _after_end(reading: LogReading) -> tuple[int, int]:
-    """Returns what is after a log: a broker that cut it leaves old bytes there, and old units in its queues."""
+    """Bytes after the log, without old ones that a broker left there when it cut it."""
     return max([reading.end, *(item.end for item in reading.stale if item.held_record)]), _FURTHEST
 
 
 def _counts(found: Loss | None, row: Loss) -> bool:
-    """Returns whether a lost message is counted among the units that are left of its queue."""
     if found is None or row.first_queue_offset is None:
         return False
     return 0 <= row.first_queue_offset - (found.first_queue_offset or 0) < found.messages
@@ -113,9 +107,7 @@ def _any_in(item: tuple[int, int], offsets: Int64s) -> bool:
 def _in_queues(
     store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
 ) -> tuple[list[Loss], Int64s, dict[_Queue, int]]:
-    """Returns the losses that units prove, the offsets of their records in order, and where each queue ends, with what
-    it has lost.
-    """
+    """Losses proven by units, the sorted log offsets of their records, and each queue's end including its losses."""
     rows: list[Loss] = []
     offsets: list[Int64s] = [np.zeros(0, np.int64)]
     ends = {queue: end for queue, (_, end) in known.items()}
@@ -134,10 +126,7 @@ def _in_queues(
 
 
 def _alone(parts: Sequence[tuple[Int64s, Int64s]]) -> list[Bools]:
-    """Returns of the units of each part, commit-log offsets and sizes in the order of a queue, which are no leftovers
-    of a log that its broker cut: up to the first that goes back in the log, and without those whose bytes another
-    claims, too.
-    """
+    """For each part, the units before its first step back in the log whose bytes no other unit claims: no leftovers."""
     kept, spans = [], [np.zeros((2, 0), np.int64)]
     for places, sizes in parts:
         span = np.stack([places, places + sizes])
@@ -160,9 +149,6 @@ def _alone(parts: Sequence[tuple[Int64s, Int64s]]) -> list[Bools]:
 def _stored(
     store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
 ) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
-    """Yields the store's queues with those of their units that may be of lost messages and in no gap: after the last
-    survivor and, where the log does not begin at 0, before the first.
-    """
     first_lost = lost.damaged[0][0]
     queues = queue_store(store.root, store.queue_store)
     if queues.in_rocksdb:
@@ -203,7 +189,7 @@ def _of_units(numbers: Int64s, units: Structs) -> _Units:
 
 
 def _of_batches(stored: QueueEnd, log_end: int) -> Iterator[_Units]:
-    """Yield the messages of batches after the end of the log as one unit at the end of the last one, without a size."""
+    """Batch messages after the end of the log as one unit without a size, at the end of the last batch."""
     begin = offset_at(stored, log_end)
     count = min(stored.end - begin, batched_messages(stored, log_end))
     if count > 0:
@@ -224,7 +210,6 @@ def _in_database(
 
 
 def _in_index(store: OpenedStore, lost: LogExtent) -> Int64s:
-    """Returns the offsets in lost bytes that index entries name."""
     layout, found = store.layout, [np.zeros(0, np.int64)]
     for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         if entry.size != layout.index_file_size or not index_file.is_index_file_name(entry.name):
@@ -245,7 +230,7 @@ def _in_index(store: OpenedStore, lost: LogExtent) -> Int64s:
 
 
 def _beyond_ends(store: OpenedStore, reading: LogReading, ends: Mapping[_Queue, int]) -> int:
-    """Returns how many messages groups have read beyond the ends of queues, where there was room for them."""
+    """Messages that groups have read beyond the ends of queues, if the lost bytes have room for them."""
     topics = read_config(store.root, "topics.json").value
     read: dict[_Queue, int] = {}
     for (topic, _), offsets in (read_offsets(store.root, enable_lmq=store.layout.enable_lmq).value or {}).items():
@@ -265,7 +250,6 @@ def _beyond_ends(store: OpenedStore, reading: LogReading, ends: Mapping[_Queue, 
 
 
 def _retried(reading: LogReading, rules: DecodeRules, lost: LogExtent, runner: Runner) -> Int64s:
-    """Returns the offsets in lost bytes of messages that were retried: what they were made into came later."""
     splits = [
         replace(scan.report.split, first_record=scan.report.start)
         for scan in reading.scans

@@ -1,6 +1,4 @@
-"""Opening a store: settings, segments and rules, checked against what lies in it, before anything heavy starts; and
-reading its log as the options of a job say, the front half of every job on a log.
-"""
+"""Opening a store: settings, segments and rules, checked before anything heavy starts; and reading its log."""
 
 from __future__ import annotations
 
@@ -49,34 +47,31 @@ from udfs.log.scan import ScanTask
 
 @dataclass(frozen=True)
 class OpenedStore(Store):
-    """A store that can be read: its sizes and its segments fit together."""
+    """A store whose sizes and segments fit together."""
 
     layout: StoreLayout
     segments: list[Segment]
     notes: tuple[str, ...] = ()
     batch_topics: frozenset[str] = frozenset()
     as_broker: bool = False
-    """Whether the log ends where a broker's recovery ends it (``--on-damage stop``)."""
+    """The log ends where a broker's recovery ends it (``--on-damage stop``)."""
     committed: int | None = None
-    """Up to where a DLedger group is known to agree on its log; None where that is all of it, or no group."""
+    """End of the log that a DLedger group agrees on; None for all of it, or without a group."""
     healed: tuple[LogRange, ...] = ()
-    """Ranges of its log that were taken from replicas."""
     missing_from: int | None = None
-    """From where on entries are lost that the group's checkpoint counts as committed."""
+    """Offset from which entries are lost that the group's checkpoint counts as committed."""
     queues_in: QueueStore = field(default_factory=QueueStore)
 
     @property
     def queue_store(self) -> dict[str, str]:
-        """The settings that were given about where queues are kept, under their broker.conf names."""
+        """The given settings for the place of queues, under their broker.conf names."""
         return {name: self.conf.given[name] for name in QUEUE_STORE_SETTINGS if name in self.conf.given}
 
     @property
     def log_size(self) -> int:
-        """The size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
     def facts(self) -> dict[str, Any]:
-        """Returns the part of the report that tells which store it was, and whose rules were applied."""
         return {
             "store": self.root,
             "broker_version": self.rules.version,
@@ -84,7 +79,7 @@ class OpenedStore(Store):
         }
 
     def decode_rules(self, more_properties: tuple[bytes, ...] = ()) -> DecodeRules:
-        """Returns how records are decoded and checked; ``more_properties`` are those that no dispatch looks at."""
+        """How records are decoded and checked; ``more_properties`` are those that no dispatch needs."""
         light = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if self.multi_dispatch else ()
         return DecodeRules(
             split_parser=self.rules.split_parser,
@@ -93,11 +88,10 @@ class OpenedStore(Store):
         )
 
     def second_rules(self) -> DecodeRules:
-        """Returns how records are decoded again that a scan has checked, or has kept although they fail."""
+        """Decoding of records that a scan has checked, or kept despite a failed check."""
         return replace(self.decode_rules(), check_crc=False)
 
     def dispatch_rules(self) -> DispatchRules:
-        """Returns what records become."""
         layout, rules = self.layout, self.rules
         return DispatchRules(
             delay_millis=parse_delay_levels(layout.message_delay_level),
@@ -108,13 +102,11 @@ class OpenedStore(Store):
         )
 
     def is_read_to_its_end(self, until: int | None) -> bool:
-        """Returns whether what comes after the end of a reading is lost, and not only unread."""
+        """Messages after the end of this reading are lost, not just unread."""
         return until is None and self.committed is None and not self.is_live
 
     def until(self, offset: int | None) -> int | None:
-        """Returns where to end the reading: at the offset that was asked for, else where a group's agreement ends; and
-        with a live broker no later than the log ends now, because what follows changes while it is read.
-        """
+        """End of the reading: the given offset, else the committed end, with a live broker the current end."""
         offset = self.committed if offset is None else offset
         last = self.segments[-1]
         if last.missing:
@@ -126,14 +118,7 @@ class OpenedStore(Store):
 
 
 def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores: bool = False) -> OpenedStore:
-    """Returns the store that the options name. Raises UsageError for options that exclude each other, MissingInput or
-    NotAStore as ``find_segments``, WrongSettings where the store contradicts them or they do not suffice, DamagedLog
-    where members of a DLedger group lack committed entries and ``on_damage`` is ``fail``.
-
-    A job that neither reads nor writes index files does not need their sizes, and is not refused for them. One that
-    ``restores`` the log is not refused for missing or short segments where these are damage to salvage, or replicas
-    may have them.
-    """
+    """Open the named store; ``restores``: missing or short segments are accepted with salvage or replicas."""
     if options.keep_crc_failures and options.on_damage != "salvage":
         raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
     conf = read_broker_conf(options.broker_conf, options.settings)
@@ -197,9 +182,7 @@ _BESIDE = "the database beside the queue files is neither made nor checked; rebu
 
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
-    """Returns the store with where its queues are or will be kept: the ``kind`` that is asked for, else as settings
-    and store say. Queues of BatchCQ topics in RocksDB are plain ones. Raises DependencyMissing without the library.
-    """
+    """Decide where the queues are kept: ``kind``, else settings and store. BatchCQ queues in RocksDB are plain."""
     kept = queue_store(store.root, store.queue_store, kind)
     if kept.in_rocksdb:
         rocksdb.require()
@@ -209,7 +192,7 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
 
 
 MOST_SPLITS = 1_000_000
-"""The driver keeps some 5 kB of each in mind."""
+"""The driver keeps about 5 kB for each."""
 
 
 def read_log(
@@ -223,12 +206,7 @@ def read_log(
     on_damage: DamagePolicy | None = None,
     alone: bool = False,
 ) -> LogReading:
-    """Returns the proven reading of a store's log, as ``task`` leaves it; without one nothing is written anywhere.
-
-    ``split_size`` (bytes) counts where the options have none, ``on_damage`` instead of theirs. Raises UsageError if
-    there would be too many splits, else as ``scan_log``. Of a log that is read ``alone`` the rest of the store is not
-    asked what is lost.
-    """
+    """Read and prove a store's log; ``split_size`` is a default in bytes, ``alone`` ignores losses found beside it."""
     wanted = options.split_size or split_size
     if (count := store.log_size // wanted) > MOST_SPLITS:
         raise UsageError(
@@ -253,9 +231,7 @@ def read_log(
 
 
 def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
-    """Returns the reading with the messages of queue offset 0 that the store's own queues have behind others: when a
-    topic is deleted, its queues are, too.
-    """
+    """Find messages of queue offset 0 behind others in the store's queues: so their topic was not deleted."""
     births = reading.queue_runs.births()
     if not births or not locations.is_local(store.root):
         return reading
@@ -274,7 +250,6 @@ def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
 def _with_losses_beside(
     store: OpenedStore, reading: LogReading, runner: Runner, *, begin: int | None, until: int | None
 ) -> LogReading:
-    """Returns the reading with the losses that the rest of the store proves, if there may be any."""
     if not locations.is_local(store.root) or store.is_live:
         return reading
     if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
@@ -285,10 +260,7 @@ def _with_losses_beside(
 
 
 def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
-    """Returns whether the broker may have had more messages: one that did not stop in order, one whose checkpoint is
-    ahead, or one that lost the segment after its last one, which it makes before it needs it. To look at the ends of
-    all queues takes seconds, which a store as it should be is not to cost.
-    """
+    """A cheap check whether the broker may have had more messages: reading the ends of all queues takes seconds."""
     if reading.damaged or reading.ends_with_segment or files.exists(locations.join(store.root, ABORT)):
         return True
     path = locations.join(store.root, CHECKPOINT)
@@ -301,7 +273,6 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
 
 
 def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
-    """Returns the reading with the record among the damage that goes on where the last file, too short, ends."""
     last, end = store.segments[-1], reading.end
     held = last.end - last.missing
     if not last.missing or not last.base <= end < held or (until is not None and until < held):
@@ -314,9 +285,7 @@ def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None)
 
 
 def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
-    """Returns the reading with the committed entries among the damage that are lost at the end of a group's log: only
-    its checkpoint tells that there were any.
-    """
+    """Add committed entries lost at the end of a group's log: only the group's checkpoint proves them."""
     begin = store.missing_from
     if begin is None or (until is not None and until <= begin) or reading.end > begin:
         return reading
@@ -330,12 +299,11 @@ def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -
 
 
 def _with_damage(reading: LogReading, lost: LogRange) -> LogReading:
-    """Returns the reading with one more damaged range, after the end of the log."""
     stale = sum(max(min(item.end, lost.end) - max(item.begin, lost.begin), 0) for item in reading.stale)
     unwritten = max(reading.unwritten_bytes - (lost.end - lost.begin - stale), 0)
     return replace(reading, damaged=[*reading.damaged, lost], unwritten_bytes=unwritten)
 
 
 def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:
-    """Returns a scan that proves and counts records and, where asked to, the units of each queue; it writes nothing."""
+    """A scan that proves and counts records and optionally the units of each queue; it writes nothing."""
     return ScanTask("", store.decode_rules(), store.dispatch_rules(), with_units=with_units, with_entries=False)

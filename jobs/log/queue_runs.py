@@ -20,12 +20,9 @@ _CUT = ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offset
 
 @dataclass(frozen=True)
 class QueueRuns:
-    """One row a run: ``keys`` (topic number << 32 | queue id, ascending), the run and the number of its scan. ``names``
-    are the topics by number, ``topics`` the same as their records have them.
-
-    ``after_loss`` marks runs with lost messages before them, ``begins_anew`` those of them whose lost messages are the
-    first of a topic that was created again; ``counter_lost`` single units of queue offset 0 where the topic was not
-    created again. ``left_out`` records are in no row: nothing shows which queue they are of.
+    """One row a run, sorted by ``keys`` (topic number << 32 | queue id). ``after_loss``: lost messages precede it;
+    ``begins_anew``: they begin a re-created topic; ``counter_lost``: a unit of queue offset 0 without re-creation;
+    ``left_out``: records of no row.
     """
 
     names: list[str]
@@ -39,27 +36,24 @@ class QueueRuns:
     left_out: int = 0
 
     def plan(self) -> RunPositions:
-        """Returns where every run goes."""
         runs = self.runs
         firsts = without_races(self.keys, runs.first_queue_offsets, runs.counts, runs.light, self.after_loss)
         return place_runs(self.keys, firsts, runs.counts, self.after_loss, self.begins_anew, self.counter_lost)
 
     def take(self, order: Int64s) -> QueueRuns:
-        """Returns the rows with these numbers, in this order, without the marks of losses."""
+        """Rows in this order, without the marks of losses."""
         runs = Runs(*(getattr(self.runs, name)[order] for name in Runs.__dataclass_fields__))
         lost = None if self.counter_lost is None else self.counter_lost[order]
         return QueueRuns(self.names, self.topics, self.keys[order], runs, self.scan_of_run[order], counter_lost=lost)
 
     def queue_at(self, row: int) -> tuple[str, int]:
-        """Returns topic and queue id of a row."""
         return self.queue_of(int(self.keys[row]))
 
     def queue_of(self, key: int) -> tuple[str, int]:
-        """Returns topic and queue id of a key."""
         return self.names[key >> 32], key & 0xFFFFFFFF
 
     def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """Returns the queue offsets [begin, end) of each queue that has a message in the log, in its last life."""
+        """Queue offsets [begin, end) of each queue with a message in the log, in its last life."""
         plan = self.plan()
         live = np.flatnonzero(plan.in_last_life)
         starts = np.flatnonzero(np.diff(self.keys[live], prepend=-1))
@@ -70,10 +64,7 @@ class QueueRuns:
         return {self.queue_of(key): (max(begin, 0), end) for key, begin, end in rows}
 
     def cut(self, cuts: Mapping[int, int]) -> tuple[QueueRuns, Int64s]:
-        """Returns the rows, some of them cut in two before the unit with a number, and the number that each had here.
-
-        Where a part ends or begins in the log is known of single units alone, and bounded otherwise.
-        """
+        """Split rows before unit ``cuts[row]``; also the old row numbers. Log offsets at the cut may be bounds."""
         origin = np.sort(np.append(np.arange(len(self.keys)), np.array(list(cuts), np.int64)))
         table = self.take(origin)
         runs = replace(table.runs, **{name: getattr(table.runs, name).copy() for name in _CUT})
@@ -89,7 +80,7 @@ class QueueRuns:
         return replace(table, runs=runs), origin
 
     def births(self) -> dict[tuple[str, int], list[int]]:
-        """Returns the log offsets, by queue, of messages with queue offset 0 before which it may have been deleted."""
+        """Log offsets, by queue, of messages with queue offset 0 before which the queue may have been deleted."""
         keys, runs = self.keys, self.runs
         again = np.append(False, (runs.first_queue_offsets[1:] == 0) & (keys[1:] == keys[:-1])) & ~runs.light
         found: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -98,9 +89,7 @@ class QueueRuns:
         return found
 
     def with_lost_counters(self, damaged: DamagedBytes, behind: Collection[int] = ()) -> QueueRuns:
-        """Returns the runs with ``counter_lost``: a queue of the topic goes on over the restart, as none does over a
-        deletion, or the store shows it (``behind``: log offsets).
-        """
+        """Set ``counter_lost``: another queue continues over the restart, or ``behind`` (log offsets) shows it."""
         if not self.births():
             return self
         blocks = DenseBlocks.of(self)
@@ -121,7 +110,7 @@ class QueueRuns:
         return replace(table, counter_lost=np.isin(origin, rows) & (table.runs.first_queue_offsets == 0))
 
     def moved(self, keys: Int64s, queue_offsets: Int64s, kept: Bools) -> tuple[QueueRuns, Int64s]:
-        """Returns the kept rows under other keys and first queue offsets, and the number that each had here."""
+        """The kept rows under other keys and first queue offsets, and their old row numbers."""
         rows = np.flatnonzero(kept)
         order = rows[np.lexsort((self.runs.first_offsets[rows], keys[rows]))]
         runs = replace(self.runs, first_queue_offsets=queue_offsets)
@@ -130,7 +119,7 @@ class QueueRuns:
 
 
 def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
-    """Returns the runs of scans that are in log order."""
+    """The runs of scans in log order."""
     topics: dict[bytes, int] = {}
     parts: list[Int64s] = []
     for scan in scans:
@@ -145,11 +134,7 @@ def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
 
 @dataclass(frozen=True)
 class DenseBlocks:
-    """Runs of a queue that go on from each other, one row: wherever the log was split, the blocks are the same.
-
-    Of each: its key, first row and end in ``QueueRuns``, first queue offset, count, the log offsets of its first and
-    its last record, and whether its queue is another one than its records' own.
-    """
+    """Consecutive runs of a queue as one row, from QueueRuns rows [start, stop); independent of the splits."""
 
     keys: Int64s
     starts: Int64s
@@ -162,7 +147,6 @@ class DenseBlocks:
 
     @staticmethod
     def of(table: QueueRuns) -> DenseBlocks:
-        """Returns the blocks of a table."""
         keys, runs = table.keys, table.runs
         counts = runs.counts
         firsts = without_races(keys, runs.first_queue_offsets, counts, runs.light)
@@ -182,13 +166,12 @@ class DenseBlocks:
         )
 
     def queues(self) -> tuple[Int64s, Int64s]:
-        """Returns where the blocks of each queue begin and end."""
         begins = np.flatnonzero(np.diff(self.keys, prepend=-1))
         return begins, np.append(begins, len(self.keys))[1:]
 
 
 def has_gaps(table: QueueRuns) -> bool:
-    """Returns whether any queue does not go on from one run to the next."""
+    """True if a queue has a jump between two runs."""
     keys, runs = table.keys, table.runs
     jumps = runs.first_queue_offsets[1:] != (runs.first_queue_offsets + runs.counts)[:-1]
     return bool((jumps & (keys[1:] == keys[:-1])).any())

@@ -1,7 +1,4 @@
-"""A store's log made whole before it is read: missing and short segments filled, damaged ranges taken from replicas.
-
-The segments that change are written again in a work directory; everything that reads the log takes these instead.
-"""
+"""A store's log made whole before it is read: missing and short segments filled, damage healed from replicas."""
 
 from __future__ import annotations
 
@@ -46,18 +43,15 @@ class Restored:
 
     store: OpenedStore
     absent: list[LogRange] = field(default_factory=list)
-    """Bytes of segments that no file of the store holds."""
     healed: list[HealedRange] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
-    """The paths of the segments that were made."""
     notes: list[str] = field(default_factory=list)
     replicas: list[dict[str, object]] = field(default_factory=list)
-    """Of each replica: where its log begins and ends, and where it first differs in a sound record."""
+    """For each replica: begin and end of its log, and where it first differs in a sound record."""
     is_held: bool = True
-    """Whether each byte of its segments is in a file of it or of a replica."""
+    """The store or a replica has every byte of the log."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns the part of the report that tells of it; nothing where nothing was asked for or missing."""
         if not (self.absent or self.replicas):
             return {}
         return {
@@ -70,12 +64,7 @@ class Restored:
 def restored(
     store: OpenedStore, options: LogOptions, runner: Runner, directory: str, *, refuses: bool = True
 ) -> Restored:
-    """Returns the store with a log that has no missing bytes and, where there are replicas, no damage that one of them
-    can heal. Unless it ``refuses``, a replica that differs is noted and nothing is taken from it.
-
-    Raises Refused where two copies differ in sound records, and NotAStore where bytes of segments are missing that no
-    replica has, unless the log is salvaged.
-    """
+    """Fill missing bytes and heal damage from replicas; without ``refuses`` those that differ are ignored."""
     absent = list(_absent(store.segments))
     if not absent and not options.replicas:
         return Restored(store)
@@ -125,16 +114,12 @@ def restored(
 
 
 def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
-    """Returns the log with its segments as files hold them."""
     return replace(own, reading=replace(own.reading, segments=list(segments)), absent=absent_in(segments))
 
 
 @contextmanager
 def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
-    """Within it the store's log has zeros for what segments lack, which a salvage takes for damage.
-
-    Raises Refused where tasks run on other machines: they do not see what is filled here.
-    """
+    """Yield the store with zeros for missing bytes; Refused if tasks run on other machines, which cannot see them."""
     absent = list(_absent(store.segments))
     if not absent:
         yield store
@@ -153,9 +138,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
 
 
 def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -> list[Segment]:
-    """Returns the segments before the begin of the log that copies have, and that retention would not have deleted
-    (MappedFileQueue#deleteExpiredFileByTime) when the log's last record was stored.
-    """
+    """Earlier segments that copies have and retention would still keep (MappedFileQueue#deleteExpiredFileByTime)."""
     first = store.segments[0].base
     kept_from = own.reading.last_timestamp - store.conf.reserved_ms
     scans = [scan for copy in copies for scan in copy.reading.scans if scan.records and scan.times.latest >= kept_from]
@@ -163,9 +146,7 @@ def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -
 
 
 def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy], options: LogOptions) -> LogCopy:
-    """Returns the log with the bytes after its end as damage, if a copy has records there and the store's own queues
-    have units of them.
-    """
+    """Mark bytes after the end as damage if a copy has records there and the store's queues have units of them."""
     reading, last = own.reading, store.segments[-1]
     end = max((copy.reading.end for copy in copies), default=0)
     if not store.is_read_to_its_end(options.until_offset) or end <= reading.end or not locations.is_local(store.root):
@@ -182,7 +163,6 @@ def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy],
 
 
 def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
-    """Returns the segments of a log from one offset to another, where no file of the store holds any."""
     first = store.segments[0]
     directory, size = locations.parent_of(first.path), first.size
     if end - begin > LISTED * size:
@@ -197,7 +177,6 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
 
 
 def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
-    """Yields where replicas differ from the log and how far they go beyond it, where nothing is taken from them."""
     own_begin, hours = store.segments[0].base, store.conf.reserved_hours
     for replica, offset in compared:
         begin, end = replica.reading.begin, replica.reading.end
@@ -211,7 +190,7 @@ def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, in
 
 
 def _changed(made: MadeSegment, *, is_last: bool) -> Segment:
-    """Returns a segment as it was made. The last one is read only up to where its file ends, unless a copy goes on."""
+    """The made segment; the last one is read only up to the end of its file, unless a copy continues."""
     held = made.own.end - made.own.missing
     goes_on = any(end > held for _, end, _ in made.taken)
     return replace(made.own, path=made.path, missing=made.own.missing if is_last and not goes_on else 0)
@@ -226,7 +205,6 @@ def _note_of(absent: LogRange) -> str:
 
 
 def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]:
-    """Returns the store with zeros for what segments lack."""
     segments, made = [], []
     for segment in store.segments:
         if segment.missing:
@@ -246,7 +224,6 @@ def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogRea
 
 
 def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner, directory: str) -> LogCopy:
-    """Returns a replica's log: ROOT is its storePathRootDir."""
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such replica", path=root, advice="ROOT is its storePathRootDir")

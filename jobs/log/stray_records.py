@@ -1,16 +1,13 @@
 """Records in the wrong place of a queue: their queue id, topic or queue offset is damaged, and nothing checks these.
 
-The queues show it: in each the queue offsets are dense, so a record that its queue skips does not belong there.
-
 ===========================  ==========================================================================================
 its queue goes on            as if the record had the next queue offset: its queue offset is damaged
 its queue goes on            as if the record was not there: it came from another queue
 it is alone in its queue     and another queue misses just this message between the same neighbours
 ===========================  ==========================================================================================
 
-A stray record is brought home where exactly one place is free for it and no other record claims that place. One that is
-alone, or the last of its queue, comes home only where no damaged bytes explain the gap. One that a queue goes on
-without, and that has no home, is left out of all queues.
+A stray record is put back if exactly one place is free for it and no other record claims that place; one that is alone,
+or the last of its queue, only if no damaged bytes explain the gap. One without a place is left out of all queues.
 """
 
 from __future__ import annotations
@@ -25,16 +22,12 @@ from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from storeformat.arrays import Bools, Int64s
 
 _MOST_PLACES = 64
-"""Free places of a gap in which a stray record is looked for: damage that took more explains the gap."""
+"""Largest gap, in queue offsets, searched for stray records: damage explains larger ones."""
 
 
 @dataclass(frozen=True)
 class StrayRecord:
-    """A record at log offset ``offset`` that says it is message ``queue_offset`` of a queue, and is not.
-
-    ``home`` is the topic, queue id and queue offset that it belongs to, None where nothing shows it; ``next_offset`` is
-    the log offset of the first record after it that shows this, its own where it is the last of its queue.
-    """
+    """A record that wrongly claims its place; ``home`` is the right one, shown by the record at ``next_offset``."""
 
     offset: int
     topic: str
@@ -45,7 +38,7 @@ class StrayRecord:
 
     @property
     def moves_others(self) -> bool:
-        """Returns whether a broker that appends it where it says puts other messages into wrong places."""
+        """True if a broker that appends it as it is puts other messages into wrong places."""
         if self.home is None:
             return False
         if self.home[:2] != (self.topic, self.queue_id):
@@ -53,7 +46,6 @@ class StrayRecord:
         return self.home[2] > self.queue_offset and self.next_offset > self.offset
 
     def as_row(self) -> dict[str, object]:
-        """Returns the row of the report."""
         home = None if self.home is None else dict(zip(("topic", "queue_id", "queue_offset"), self.home, strict=True))
         return {
             "offset": self.offset,
@@ -67,9 +59,7 @@ class StrayRecord:
 def place_strays(
     table: QueueRuns, damaged: DamagedBytes, *, whole: bool
 ) -> tuple[QueueRuns, Int64s, list[StrayRecord]]:
-    """Returns the runs of a log with every stray record brought home or left out, the number that each row had before,
-    and the stray records; ``whole`` says that every queue begins at 0.
-    """
+    """The runs with stray records put back or left out, their old row numbers, and the stray records."""
     blocks = DenseBlocks.of(table)
     begins, ends = blocks.queues()
     if len(begins) == len(blocks.keys):
@@ -83,7 +73,7 @@ def place_strays(
 
 @dataclass(frozen=True)
 class _FreePlaces:
-    """Queue offsets [first, end) of a queue are missing between two places of the log."""
+    """Queue offsets [first, end) of a queue that are missing between two log offsets."""
 
     key: int
     first: int
@@ -94,9 +84,7 @@ class _FreePlaces:
 
 @dataclass(frozen=True)
 class _Suspect:
-    """One record that may be a stray one: record ``number`` of queue ``key`` at log offset ``place``, unit ``unit`` of
-    its run. ``is_stray`` says that its queue goes on without it, wherever it belongs.
-    """
+    """A possible stray: message ``number`` of queue ``key`` at log offset ``place``, unit ``unit`` of run ``row``."""
 
     key: int
     number: int
@@ -106,11 +94,11 @@ class _Suspect:
     following: int
     is_stray: bool = False
     right_number: int | None = None
-    """Its queue offset where that alone is damaged."""
+    """Its queue offset, if only that is damaged."""
 
 
 class _StraySearch:
-    """Looks through the queues for records that do not belong there, and for places that are free."""
+    """Search the queues for records that do not belong there, and for free places."""
 
     def __init__(self, table: QueueRuns, blocks: DenseBlocks, damaged: DamagedBytes, whole: bool) -> None:
         self._table, self._blocks, self._damaged, self._whole = table, blocks, damaged, whole
@@ -119,7 +107,6 @@ class _StraySearch:
         self._suspects: list[_Suspect] = []
 
     def walk(self, begin: int, end: int) -> None:
-        """Judges the blocks [begin, end), which are all of one queue."""
         blocks = self._blocks
         firsts, counts = blocks.firsts[begin:end].tolist(), blocks.counts[begin:end].tolist()
         expected = 0 if self._whole else None
@@ -158,7 +145,6 @@ class _StraySearch:
             after, last = int(blocks.last_offsets[block]), block
 
     def lonely(self, alone: Int64s) -> None:
-        """Suspects the records that are alone in their queues."""
         blocks = self._blocks
         single = (blocks.counts[alone] == 1) & (blocks.firsts[alone] > 0) & ~blocks.light[alone]
         for block in alone[single].tolist():
@@ -167,7 +153,6 @@ class _StraySearch:
     def _suspect(
         self, block: int, *, from_end: bool = False, is_stray: bool = False, right_number: int | None = None
     ) -> None:
-        """Suspects the first record of a block, or its last one."""
         blocks, runs = self._blocks, self._table.runs
         if blocks.light[block]:
             return
@@ -182,7 +167,7 @@ class _StraySearch:
         self._suspects.append(_Suspect(key, number, place, row, unit, following, is_stray, right_number))
 
     def _is_created_anew(self, block: int) -> bool:
-        """Returns whether another queue of the topic starts over then, too, as all do when a topic is deleted."""
+        """True if another queue of the topic starts over, too, as all do when a topic is deleted."""
         blocks, topic = self._blocks, int(self._blocks.keys[block]) >> 32
         own = np.arange(*np.searchsorted(blocks.keys, [topic << 32, topic + 1 << 32]))[1:]
         again = own[(blocks.keys[own] == blocks.keys[own - 1]) & (blocks.firsts[own] == 0) & (own != block)]
@@ -190,7 +175,6 @@ class _StraySearch:
         return bool(((last[again - 1] < first[block]) & (last[block - 1] < first[again])).any())
 
     def placed(self) -> tuple[QueueRuns, Int64s, list[StrayRecord]]:
-        """Returns the runs with what was found."""
         homes = self._homes()
         found = [one for one in self._suspects if one in homes or one.is_stray or one.right_number is not None]
         if not found:
@@ -216,7 +200,7 @@ class _StraySearch:
         return moved, origin[order], sorted(strays, key=lambda stray: stray.offset)
 
     def _homes(self) -> dict[_Suspect, _FreePlaces]:
-        """Returns the suspects that exactly one gap has a place for, where no other claims that place."""
+        """Suspects for which exactly one gap has a place that no other suspect claims."""
         places: dict[int, list[_FreePlaces]] = defaultdict(list)
         for gap in self._gaps:
             if gap.end - gap.first <= _MOST_PLACES:
@@ -230,7 +214,6 @@ class _StraySearch:
         return dict(claimants[0] for claimants in claims.values() if len(claimants) == 1)
 
     def _fits(self, one: _Suspect, gap: _FreePlaces) -> bool:
-        """Returns whether one damaged field explains a record in the place of another queue."""
         if one.key == gap.key or not gap.after < one.place < gap.before:
             return False
         if not one.is_stray and self._damaged.between(gap.after, gap.before).stop:

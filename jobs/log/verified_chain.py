@@ -1,13 +1,11 @@
-"""The proven part of a log, as the scans of its splits and the chain through them show it; and which of its segments
-begin with an older log: what a file of the same name held in an earlier life of this one.
+"""The proven part of a log, and its segments that begin with an older log: earlier content of a file of the same name.
 
-A page that was never written, or a file out of an old backup, holds records that are certified and chained. Three
-things tell them from this log's:
+A page that was never written, or a file from an old backup, holds certified and chained records. Signs of them:
 
 ==============  ===================================================================================================
-their times     every one is older than the segment before; a clock that was set back may be the cause
-their queues    in a log that goes on, the queue offsets of two segments join at the border; few do so by chance
-what follows    the next segment is of the time before again, or survivors of this log lie after a broken chain
+their times     all are older than the segment before; a clock that was set back may be the cause
+their queues    in a continuous log the queue offsets of two segments join at the border; few do so by chance
+what follows    the next segment is as recent as before, or survivors of this log follow a broken chain
 ==============  ===================================================================================================
 """
 
@@ -27,9 +25,7 @@ from udfs.log.scan import SplitScan
 
 @dataclass(frozen=True)
 class OlderRecords:
-    """Records of an older log in this one's place, from the ``start`` of a segment to ``end``: to its end, or to where
-    their chain breaks and survivors of this log may follow.
-    """
+    """Records of an older log, from the ``start`` of a segment to its end or to where their chain breaks."""
 
     start: Break
     end: int
@@ -37,10 +33,7 @@ class OlderRecords:
 
 @dataclass(frozen=True)
 class ProvenLog:
-    """The proven part of a log: segments, splits with their scans, and the chain through them.
-
-    What was to be read goes up to ``end``; ``whole`` says that it begins at offset 0.
-    """
+    """Segments, splits with their scans, and the chain through them up to ``end``; ``whole``: it begins at offset 0."""
 
     segments: Sequence[Segment]
     splits: Sequence[Split]
@@ -49,15 +42,13 @@ class ProvenLog:
     end: int
     whole: bool
     older: tuple[OlderRecords, ...] = ()
-    """What the chain leaves out at the beginnings of segments."""
 
     @property
     def counted(self) -> list[SplitScan]:
-        """The scans that the chain leads through, in log order."""
         return [self.scans[report.split.number] for report in self.chain.reports]
 
     def is_zero_after(self, end: Break, limit: int) -> bool:
-        """Returns whether nothing but zeros lies from a break of the chain to the end ``limit`` of a segment."""
+        """True if only zeros follow a break up to the end ``limit`` of its segment."""
         if end.defect != RecordDefect.UNWRITTEN or not end.report.rest_is_zero:
             return False
         reports = (scan.report for scan in self.scans)
@@ -72,9 +63,7 @@ def _is_zero(report: ChainReport) -> bool:
 def queue_runs(
     scans: Sequence[SplitScan], *, backwards: bool = False
 ) -> Iterator[tuple[Queue, int, int, tuple[int, int]]]:
-    """Yields queue, first queue offset and count of all runs and the log offsets of their first and last records, in
-    log order within a queue or in the opposite one.
-    """
+    """Queue, first queue offset, count and log offsets of first and last record of all runs, in log order per queue."""
     for scan in scans:
         runs = scan.runs
         rows = zip(
@@ -91,7 +80,7 @@ def queue_runs(
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
-    """Returns the time of the last records of these scans; ``after`` is the time after them, if anything is."""
+    """Time of the last records of these scans; ``after`` is the time after them, if known."""
     recent: list[int] = []
     for scan in reversed(scans):
         recent = [*scan.times.recent, *recent][-3:]
@@ -101,20 +90,13 @@ def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
 
 
 def queues_must_tell(known: ProvenLog) -> bool:
-    """Returns whether the times leave open which segments are of this log: one is older than the one before it, or the
-    first is long before the second. Then the queues tell, all of them: a scan of some finds fewer jumps, of none none.
-    """
+    """True if times alone do not show which segments belong to this log; then all queues are needed."""
     written = _written(known)
     return _is_long_before(written) or any(_lag(before, scans)[1] > 0 for before, scans in pairwise(written))
 
 
 def without_older_segments(known: ProvenLog) -> ProvenLog:
-    """Returns the proven log without segments that begin with an older log in this one's place; says where they lie.
-
-    Their records are certified and chained, but all older than the segment before, while the log after it goes on from
-    there; and their queues do not join those of the segments around them. Where their chain breaks off, it is a break
-    like any other: this log may go on after a page that was never written.
-    """
+    """Remove segments that begin with an older log; where their chain breaks off is an ordinary break."""
     written = _written(known)
     breaks = {item.segment.base: item for item in known.chain.breaks}
     blanks = set(known.chain.blanks)
@@ -142,7 +124,6 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
 
 
 def _written(known: ProvenLog) -> list[list[SplitScan]]:
-    """Returns the scans with records of each segment that has any, in log order."""
     by_segment: dict[int, list[SplitScan]] = {}
     for scan in known.counted:
         if scan.records:
@@ -158,10 +139,8 @@ def _is_of_another_life(
     *,
     is_broken: bool,
 ) -> bool:
-    """Returns whether a segment is all older than the one before it, and its queues do not go on from there.
-
-    A clock that was set back explains a lag that lasts to the end of the log. If it is longer than ``CLOCK_SLACK``,
-    more than half of the queues must go on, and all of them if the chain also breaks off: few do by chance.
+    """True if a segment is older than the one before it and its queues do not continue from there. A clock that was set
+    back explains a lag up to the log's end; beyond ``CLOCK_SLACK`` most queues must continue, after a broken chain all.
     """
     if not before:
         return _is_of_an_earlier_life(scans, later, blanks)
@@ -179,7 +158,6 @@ def _is_of_another_life(
 
 
 def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, int]:
-    """Returns the time at the end of a segment, and by how much every record of another one is older."""
     time = time_before(before, None) or 0
     return time, time - max(scan.times.latest for scan in scans)
 
@@ -187,9 +165,7 @@ def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, 
 def _is_of_an_earlier_life(
     scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
 ) -> bool:
-    """Returns whether the first segment is long before the second, and its queues do not lead there, while those of the
-    second lead on. With none after the second nothing tells which of the two is of this log.
-    """
+    """True if the first segment is long before the second, and only the second's queues continue."""
     if not _is_long_before([scans, *later]):
         return False
     jumps, _, queues = _border(scans, later[0], blanks)
@@ -198,7 +174,7 @@ def _is_of_an_earlier_life(
 
 
 def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:
-    """Returns whether the first segment is older than the second by more than a clock jumps; a third must follow."""
+    """The first segment is older than the second by more than a clock jumps; a third must follow."""
     if len(written) < 3:
         return False
     return _begins(written[1]) - max(scan.times.latest for scan in written[0]) > CLOCK_SLACK
@@ -211,10 +187,7 @@ def _begins(scans: Sequence[SplitScan]) -> int:
 def _border(
     one: Sequence[SplitScan], other: Sequence[SplitScan], blanks: Collection[tuple[int, int]]
 ) -> tuple[int, int, int]:
-    """Returns how many queues jump between two segments, how many go on without a gap, and how many cross the border.
-
-    A jump forward only counts where nothing but a BLANK lies in between; a queue that begins again tells nothing.
-    """
+    """Counts of queues: with a jump between two segments (forward: over just a BLANK), continuing, and in both."""
     if not one or not other:
         return 0, 0, 0
     ends = {queue: first + count for queue, first, count, _ in queue_runs(one)}

@@ -1,1 +1,1 @@
-"""``publish`` and ``restore``, and ``backups``, which both use."""
+"""``publish`` and ``restore``, with ``backups`` for both."""

@@ -1,4 +1,4 @@
-"""What ``publish`` and ``restore`` share: the lock, swaps that a crash cut short, and carrying one out."""
+"""What ``publish`` and ``restore`` share: the lock, swaps that a crash interrupted, and swaps themselves."""
 
 from __future__ import annotations
 
@@ -37,13 +37,11 @@ from storeformat.store.swap import (
 )
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
-"""One of these is in every store that a broker has ever opened."""
+"""Every store that a broker has opened has one of these."""
 
 
 def local_root(store: str, *, log_elsewhere: bool = False) -> str:
-    """Returns the store's root as an absolute path; raises MissingInput or NotAStore if it is none, DependencyMissing
-    if it is not local.
-    """
+    """Absolute path of a local store's root; DependencyMissing if it is not local."""
     root = locations.absolute(store)
     if not locations.is_local(root):
         raise DependencyMissing("only a local store can be changed: this storage cannot rename in one step", path=root)
@@ -63,7 +61,7 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 
 def refuse_other_user(root: str) -> None:
-    """Raises Refused unless this is the user that owns the store, with the command to paste."""
+    """Require the owner of the store; the advice is the command to run as that user."""
     status = local_status.status_of(root)
     if status is None or status.owner == os.geteuid():
         return
@@ -80,7 +78,7 @@ def refuse_other_user(root: str) -> None:
 
 @contextmanager
 def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
-    """Within it no broker has the store, and none can start with it; raises Refused if a broker has it."""
+    """Hold the broker's lock; Refused if a broker has the store."""
     with broker_lock.hold(locations.join(root, LOCK), create=not dry_run):
         groups = (locations.join(group, DATA) for group in group_directories(root))
         refuse_mapped_log([locations.join(root, COMMIT_LOG), *groups])
@@ -88,9 +86,7 @@ def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
 
 
 def refuse_mapped_log(directories: Sequence[str]) -> None:
-    """Raises Refused where a process has a log mapped into memory: a broker that is still loading has not taken its
-    lock yet.
-    """
+    """Refuse if a process maps the log: a broker that is still loading has not taken its lock yet."""
     for log in directories:
         process = broker_lock.mapped_by(log)
         if process is not None:
@@ -101,17 +97,17 @@ def refuse_mapped_log(directories: Sequence[str]) -> None:
 
 
 def unfinished(known: Sequence[Swap]) -> Swap | None:
-    """Returns the swap that a crash cut short. There is at most one: every run settles it first."""
+    """The swap that a crash interrupted; there is at most one because every run settles it first."""
     return next((item for item in reversed(known) if item.journal.state in (STAGING, SWAPPING)), None)
 
 
 def next_sequence(known: Sequence[Swap]) -> int:
-    """Returns the number of the next swap; behind the last number names, which are times, keep the order."""
+    """Number of the next swap; after the last number the order follows the names, which are times."""
     return min(1 + max((item.journal.sequence for item in known), default=0), LAST_SEQUENCE)
 
 
 def would_settle(item: Swap, how: str) -> dict[str, Any]:
-    """Returns the report's facts of a dry run that met a swap cut short."""
+    """Report facts of a dry run that found an interrupted swap."""
     note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
     return {"store": item.root, "backup": item.name, "dry_run": True, "notes": [note]}
 
@@ -125,7 +121,7 @@ def swap_facts(
     notes: Sequence[str] = (),
     **facts: Any,
 ) -> dict[str, Any]:
-    """Returns the report's facts of a swap; ``facts`` are those of its kind alone."""
+    """Report facts of a swap; ``facts`` are those of its kind."""
     journal = done.journal
     return {
         "store": done.root,
@@ -144,7 +140,7 @@ def swap_facts(
 
 
 def log_trouble(root: str, log: SwapLog) -> str | None:
-    """Returns why this is no longer the log that a swap in ``root`` belongs to, or None if it is."""
+    """Why the log no longer is the one of a swap, or None."""
     try:
         groups = groups_of(log.directories) or group_directories(root)
         segments, committed = with_committed(find_segments(log.directories, None), groups)
@@ -158,9 +154,7 @@ def log_trouble(root: str, log: SwapLog) -> str | None:
 
 
 def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
-    """Raises Refused for a path that cannot be renamed into the backup, or out of ``sources``: a mount of its own, as
-    containers have, or behind a link, or in a directory that this user cannot write.
-    """
+    """Refuse paths that cannot be renamed into the backup or out of ``sources``: mounts, links, missing permissions."""
     moved = [place.path for place in places]
     if link := _link_above(root, root, [locations.join(BACKUP, ""), *moved]):
         raise Refused("a link is in the way", path=link, advice="nothing was changed")
@@ -187,7 +181,6 @@ def refuse_links(root: str, base: str, paths: Iterable[str]) -> None:
 
 
 def _link_above(root: str, base: str, paths: Iterable[str]) -> str | None:
-    """Return the first directory above paths below ``base`` that is reached through a link; the root itself may be."""
     real = outputs.resolved(root)
     for name in dict.fromkeys(["", *(path.rpartition("/")[0] for path in paths)]):
         above = locations.join(base, name).rstrip("/")
@@ -198,9 +191,7 @@ def _link_above(root: str, base: str, paths: Iterable[str]) -> str | None:
 
 
 def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None) -> None:
-    """Raise as ``check_places`` for a swap that a crash cut short, and NotAStore where its journal leads elsewhere than
-    into the store or a rebuild that ``is_our_source``.
-    """
+    """Check an interrupted swap as ``check_places``; its journal may lead only into the store or its rebuild."""
     moved = [place.path for place in item.journal.places]
     check_places(item.root, item.journal.places, item.directory)
     for entry in files.list_directory(item.directory) or []:
@@ -217,21 +208,19 @@ def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None
 
 
 def is_our_source(item: Swap, given: str | None = None) -> bool:
-    """Return whether new files may go back to their source: a place outside of the store counts only if the command
-    line names it too, or if it still holds the manifest of this rebuild. A journal can be a stranger's.
-    """
+    """True if new files may go back: the user names the source or it holds the manifest (journals may be forged)."""
     return item.journal.kind == RESTORE or item.source == given or holds_its_manifest(item)
 
 
 def holds_its_manifest(item: Swap) -> bool:
-    """Return whether the source of a publish still holds the manifest of what was published."""
+    """True if the source of a publish still holds the manifest of what was published."""
     with suppress(StoreFormatError):
         return read_manifest(item.source).digest == item.journal.digest
     return False
 
 
 def carry_out(root: str, journal: SwapJournal) -> Swap:
-    """Returns the finished swap. If anything goes wrong on the way, a signal too, all is as it was before."""
+    """Carry out a swap; any failure, also a signal, restores the previous state."""
     item = swap.begin(root, journal)
     try:
         return swap.finish(swap.stage(item))
@@ -243,7 +232,7 @@ def carry_out(root: str, journal: SwapJournal) -> Swap:
 
 
 def undo(item: Swap, given: str | None = None) -> list[str]:
-    """Undoes a swap that a crash cut short; returns notes."""
+    """Undo an interrupted swap; returns notes."""
     is_ours = is_our_source(item, given)
     swap.undo(item, is_our_source=is_ours)
     if is_ours or not durable.present(item.at("new")):

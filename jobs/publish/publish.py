@@ -1,9 +1,5 @@
-"""``publish``: a finished rebuild takes the place of a store's own artefacts, all or nothing.
-
-Everything that can be wrong is found before the first file moves: the store is not live, the rebuild is whole and on
-disk, and it belongs to this log up to its last byte. Then ``storeformat.store.swap`` swaps. The broker's lock is held
-throughout, so that neither a broker nor a second ``publish`` comes in between. Files are renamed, never copied: the
-rebuild must be on the store's file system.
+"""``publish``: replace a store's artefacts by a finished rebuild, all or nothing (``storeformat.store.swap``).
+Everything is checked before the first file moves. Files are renamed, so the rebuild must be on the store's file system.
 """
 
 from __future__ import annotations
@@ -47,9 +43,7 @@ _QUEUES_TELL = (
 
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
-    """Returns the report of one publish; the new files are in place when it returns. Raises as ``local_root`` and
-    ``read_manifest``, Refused for a running broker and for a rebuild that is not of this log or not whole.
-    """
+    """Publish a rebuild; Refused for a running broker, or a rebuild of another log."""
     root = backups.local_root(options.store, log_elsewhere=bool(options.commitlog))
     backups.refuse_other_user(root)
     source = outputs.resolved(locations.absolute(options.rebuilt))
@@ -70,7 +64,6 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
 
 
 def _refuse_elsewhere(root: str, source: str) -> None:
-    """Raises Refused for a rebuild on another file system than the store's, with the command that brings it there."""
     device = local_status.device_of
     if locations.is_local(source) and (not files.exists(source) or device(source) == device(outputs.resolved(root))):
         return  # one that is not there is named later
@@ -120,9 +113,7 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
     return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
 
 
-# ------------------------------------------------------------------------------------------- after a publish cut short
 def _same_publish(item: Swap, source: str) -> bool:
-    """Returns whether this publish can be finished: it was swapping in what lies, or lay, in ``source``."""
     journal = item.journal
     if journal.kind != PUBLISH or journal.state != SWAPPING or journal.source != source:
         return False
@@ -130,7 +121,7 @@ def _same_publish(item: Swap, source: str) -> bool:
 
 
 def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> Swap | None:
-    """Returns the newest swap if it published ``source``, which it has emptied, perhaps of all but its manifest."""
+    """The newest swap if it published ``source`` and emptied it, except perhaps for the manifest."""
     newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
     if newest is None or newest.journal.kind != PUBLISH:
         return None
@@ -142,9 +133,7 @@ def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> S
     return newest
 
 
-# ------------------------------------------------------------------------------------------------------------- checks
 def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list[str]:
-    """Returns notes on what lies in the store beside the artefacts; raises Refused where it forbids a publish."""
     notes = []
     if durable.present(locations.join(root, ABORT)):
         if not options.after_crash:
@@ -168,9 +157,6 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
 
 
 def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
-    """Returns what broker.conf must say, where that is not what the rebuild was told or the store shows; raises Refused
-    where the two do not go together.
-    """
     notes, kind = [], manifest.queue_store
     shown = rocksdb_queues(root, manifest.settings)
     if shown and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
@@ -192,7 +178,6 @@ def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
 
 
 def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
-    """Returns what a broker does to the log that the files were made from, and on which one to start it."""
     places = f"{manifest.damaged_ranges} damaged places (--on-damage {manifest.on_damage})"
     danger = (
         f"these files are from a log with {places}: a broker that starts on it may cut it at the first of them and "
@@ -205,10 +190,7 @@ def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
 
 
 def _check_queue_types(configured: str, manifest: Manifest) -> None:
-    """Raises Refused where ``ConsumeQueueStore#queueTypeShouldBe`` would keep a 5.x broker from loading the queues.
-
-    ``configured`` is where the ``config/topics.json`` lies that it will read.
-    """
+    """Refuse queues that a 5.x broker would not load (``ConsumeQueueStore#queueTypeShouldBe``)."""
     batch = configured_batch_topics(configured)
     if batch is None or manifest.queue_store == "rocksdb":
         return  # a broker without it takes every queue as it finds it
@@ -224,7 +206,6 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
 
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
-    """Returns the log that the rebuild belongs to; raises Refused if that is not the log of this store now."""
     layout = apply_settings(StoreLayout(), manifest.settings)
     directories = tuple(commit_log_directories(root, layout, named=named))
     if missing := [path for path in directories if not files.exists(path)]:
@@ -248,7 +229,7 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
 
 
 def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
-    """Returns what is swapped: whole artefacts, or queue directories; where the store lacks a parent, that parent."""
+    """What is swapped: whole artefacts or queue directories, or the first parent that the store lacks."""
     filled = {path for name in manifest.files for path in locations.with_parents(name)}
     paths = []
     for path in manifest.roots():

@@ -1,8 +1,4 @@
-"""``restore``: the way back from a ``publish``, and the way back from a ``restore``.
-
-A backup is put back as a rebuild is published, by the same journalled swap, and what it replaces becomes a backup
-itself. So nothing is ever lost, and two restores in a row change nothing.
-"""
+"""``restore``: put a backup back by the same journalled swap; what it replaces becomes a backup itself."""
 
 from __future__ import annotations
 
@@ -23,9 +19,7 @@ from storeformat.store.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, S
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
-    """Returns the report of one restore; the old files are in place when it returns. Raises as ``local_root``,
-    MissingInput for a name that no backup has, Refused for a running broker and without a whole backup.
-    """
+    """Restore a backup; Refused for a running broker or an incomplete backup."""
     root = backups.local_root(options.store)
     backups.refuse_other_user(root)
     with backups.stopped_store(root, dry_run=options.dry_run):
@@ -65,7 +59,6 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
 
 
 def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
-    """Returns the backup that was asked for, or the newest one that has not been put back yet."""
     spent = {item.journal.source for item in known if item.journal.kind == RESTORE and item.journal.state == FINISHED}
     fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
     if name is None and fresh:
@@ -83,7 +76,6 @@ def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
 
 
 def _places(chosen: Swap) -> tuple[SwapPath, ...]:
-    """Returns the backup's places with the roles changed: its old files come in, whatever is there now goes out."""
     for place in chosen.journal.places:
         if place.old and not durable.present(chosen.at(place.path)):
             raise Refused("this backup is no longer complete", path=chosen.at(place.path))
@@ -95,7 +87,6 @@ def _places(chosen: Swap) -> tuple[SwapPath, ...]:
 
 
 def _notes(done: Swap) -> list[str]:
-    """Returns what to know before the broker is started next."""
     notes = []
     root, places = done.root, {place.path: place for place in done.journal.places}
     abort = places.get(ABORT)

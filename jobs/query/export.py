@@ -1,7 +1,4 @@
-"""Rows of messages written into one file as they come: JSON lines, or Parquet.
-
-In JSON lines a body that is UTF-8 text is ``body``, another one ``body_base64``.
-"""
+"""Export of message rows as Parquet or JSON lines, where a UTF-8 body is ``body``, any other ``body_base64``."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ SUFFIXES = (".jsonl", ".parquet")
 
 
 def check_target(path: str) -> None:
-    """Raises UsageError for a name that tells no format, Refused where something lies."""
+    """Refuse a name without a known suffix, or an existing file."""
     if not path.endswith(SUFFIXES):
         raise UsageError("--export takes a file that ends in .jsonl or .parquet", found=path)
     if files.exists(path):
@@ -31,7 +28,7 @@ def check_target(path: str) -> None:
 
 
 def export(path: str, tables: Iterable[pa.Table]) -> int:
-    """Returns the number of rows written; if anything fails there is no file."""
+    """Write rows and return their number; after a failure there is no file."""
     whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
     with files.writing(path), whole as writer:
         return _write_parquet(writer, tables) if path.endswith(".parquet") else _write_lines(writer, tables)
@@ -70,7 +67,7 @@ def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Tabl
 
 
 class _Sink(io.RawIOBase):
-    """A writer as Arrow takes it."""
+    """A writer as an Arrow file."""
 
     def __init__(self, writer: files.FileWriter | BinaryIO) -> None:
         self._writer = writer

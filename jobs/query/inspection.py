@@ -1,4 +1,4 @@
-"""``inspect``: what is in this log, segment by segment; or the records themselves from an offset on."""
+"""``inspect``: what is in the log, segment by segment; or the records from an offset on."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ DEFAULT_LIMIT = 20
 
 
 def run(options: InspectOptions, reporter: Reporter) -> Report:
-    """Returns what the log holds; records if the options name a place or a number of them. Raises as ``open_store``,
-    ``restored`` and ``read_log``.
-    """
+    """Inspect the log, or list records if the options name an offset or a limit."""
     store = open_store(options, needs_index_sizes=False, restores=options.scans_log)
     reporter.note(*store.notes)
     if not options.scans_log:
@@ -51,7 +49,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
 
 
 def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -> dict[str, Any]:
-    """Returns the rows of segments and of the topics asked for, largest first."""
+    """Rows of segments, and of the selected topics, largest first."""
     segments = []
     for segment in store.segments:
         scans = [scan for scan in reading.scans if scan.report.split.segment.base == segment.base]
@@ -83,18 +81,16 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
 
 
 def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
-    """Yields topic code, queue id and number of messages of each run, those of BatchCQ topics too."""
     runs, batches = scan.runs, scan.batches.runs
     yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
     yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
 
 
 class NoPlainEnd(Exception):
-    """Where the sizes lead to no further record lies more than unwritten bytes: only the whole log tells what it is."""
+    """More than unwritten bytes follow the last record of the chain: only a reading of the whole log tells what."""
 
 
 def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) -> dict[str, Any]:
-    """Returns the records asked for; where the log is damaged before the last of them, as the options say."""
     limit = options.limit or DEFAULT_LIMIT
     try:
         rows = list(islice(records_from(store, options), limit))
@@ -107,9 +103,7 @@ def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) ->
 
 
 def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:
-    """Yields the records from an offset on, following the sizes from the first byte of its segment; raises NoPlainEnd
-    where they lead to what is neither a record nor the unwritten rest of the log.
-    """
+    """Records from an offset on along the chain of sizes; NoPlainEnd unless it ends at unwritten bytes."""
     begin = options.from_offset if options.from_offset is not None else store.segments[0].base
     until = store.until(options.until_offset)
     for number, segment in enumerate(store.segments):
@@ -129,7 +123,7 @@ def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[s
 
 
 def proven_records(store: OpenedStore, options: InspectOptions, reading: LogReading) -> Iterator[dict[str, Any]]:
-    """Yields the records from an offset on that a reading of the log has proven, in the order of the log."""
+    """Records of a proven reading from an offset on, in log order."""
     for proven in proven_ranges(reading.scans, options.from_offset or 0):
         for block in proven_blocks(proven, store.decode_rules()):
             yield from _wanted_rows(block, store, options)

@@ -46,16 +46,13 @@ SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("c
 
 
 def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
-    """Returns how records of a store are shown: every column that is not constant, bodies if asked for."""
+    """Rules for displayed records: every column that is not constant, bodies if asked for."""
     columns = (*SHOWN_COLUMNS, schemas.BODY) if bodies else SHOWN_COLUMNS
     return RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=columns)
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of the table as JSON can hold it: times as text, and the store time in milliseconds, too.
-
-    A body is shown as the producer had it, or as stored where it cannot be uncompressed.
-    """
+    """A table row for JSON: times as text and in milliseconds, bodies uncompressed where possible."""
     if row.get(schemas.BODY) is not None:
         plain = record_bodies.uncompressed(row[schemas.BODY], row["sys_flag"])
         row = row if plain is None else {**row, schemas.BODY: plain}
@@ -73,14 +70,14 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RecordPlaces:
-    """Some units of a queue in order: commit-log offsets and sizes."""
+    """Consecutive units of a queue: commit-log offsets and sizes."""
 
     offsets: Int64s
     sizes: Int64s
 
 
 class OffsetAtTime(NamedTuple):
-    """The queue offset of a time, the ends of the queue, and the store times of its first and last message."""
+    """Queue offset of a time, begin and end of the queue, and store times of its first and last message."""
 
     offset: int
     begin: int
@@ -90,7 +87,7 @@ class OffsetAtTime(NamedTuple):
 
 @dataclass(frozen=True)
 class OfflineStore:
-    """The three things a broker looks up: the log by offset, a queue's units, the index by key hash."""
+    """What a broker looks up: the log by offset, a queue's units, the index by key hash."""
 
     store: OpenedStore
 
@@ -99,7 +96,7 @@ class OfflineStore:
         return self.store.segments[0].base
 
     def record_at(self, offset: int, *, bodies: bool = False) -> dict[str, Any] | None:
-        """Returns the record at an offset, None where there is none. Its body is checked against its CRC."""
+        """Record at a commit-log offset; its body CRC is checked."""
         segment = segment_at(self.store.segments, offset)
         if segment is None:
             return None
@@ -112,7 +109,7 @@ class OfflineStore:
         return None
 
     def store_time(self, offset: int, size: int) -> int:
-        """Returns the store time of the record that a unit points at, -1 where the log does not hold it."""
+        """Store time of a unit's record, -1 if the log does not hold it."""
         segment = segment_at(self.store.segments, offset)
         if segment is None or offset + size > segment.end:
             return -1
@@ -120,7 +117,6 @@ class OfflineStore:
             return store_timestamp_at(reader, offset - segment.base)
 
     def queue(self, topic: str, queue_id: int) -> list[FileUnits]:
-        """Returns the files of a consume queue in order; raises MissingInput where the store has no such queue."""
         return [
             FileUnits(
                 int(entry.name) // consume_queue.UNIT_SIZE,
@@ -130,7 +126,6 @@ class OfflineStore:
         ]
 
     def batch_queue(self, topic: str, queue_id: int) -> list[Structs]:
-        """Returns the units of a BatchCQ topic's queue, file by file; raises MissingInput where there is none."""
         contents = [
             files.read_bytes(entry.path, MAPPED_FILE)
             for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)
@@ -156,10 +151,7 @@ class OfflineStore:
         return entries
 
     def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
-        """Returns commit-log offset and size at a queue offset, None outside of the queue and for pre-blank units.
-
-        In a BatchCQ topic that is the record which holds the message.
-        """
+        """Commit-log offset and size at a queue offset (of a BatchCQ topic the enclosing record), else None."""
         if topic in self.store.batch_topics:
             batches = self.batch_queue(topic, queue_id)
             inside = queue_offset >= batch_queue_search.queue_range(batches, self.min_phy_offset)[0]
@@ -178,7 +170,6 @@ class OfflineStore:
         return None
 
     def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
-        """Returns the queue offset of a time; raises MissingInput where the store has no such queue."""
         if topic in self.store.batch_topics:
             batches = self.batch_queue(topic, queue_id)
             begin, end = batch_queue_search.queue_range(batches, self.min_phy_offset)
@@ -200,7 +191,6 @@ class OfflineStore:
         return [self.store_time(*unit) for unit in units if unit is not None]
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Returns the ids of a topic's queues, in order: whatever has the name of one must be a directory."""
         there = files.list_directory(locations.join(self.store.root, self._kind(topic), topic)) or []
         return sorted(queue_id for entry in there if (queue_id := queue_id_of(entry.name)) is not None)
 
@@ -208,9 +198,7 @@ class OfflineStore:
         return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE
 
     def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
-        """Yields the units of a queue whose messages the log may hold, from queue offset ``begin`` on, some thousand at
-        a time; they end where a broker's recovery ends the queue.
-        """
+        """Units from ``begin`` on whose records the log may hold, up to where a broker's recovery ends the queue."""
         kind = self._kind(topic)
         batch = kind == BATCH_CONSUME_QUEUE
         entries = self._queue_files(kind, topic, queue_id)
@@ -237,19 +225,17 @@ class OfflineStore:
                 return
 
     def topics_with(self, *prefixes: str) -> list[str]:
-        """Returns the topics with consume queues whose names begin so."""
         there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
         return [entry.name for entry in there if entry.is_directory and entry.name.startswith(prefixes)]
 
     def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
-        """Returns the headers of the index files in order of name, and how to read them."""
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
         names = [entry for entry in entries if index_file.is_index_file_name(entry.name) and not entry.is_directory]
         reads = [partial(_read_mapped, entry.path, self.store.layout.index_file_size) for entry in names]
         return [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
 
     def index_offsets(self, topic: str, key: str, *, max_num: int, begin: int, end: int) -> list[int]:
-        """Returns the commit-log offsets that the index has for a key, ascending, other keys of its hash included."""
+        """Ascending commit-log offsets in the index for a key, including other keys of the same hash."""
         slots = self.store.layout.max_hash_slot_num
         hashed = index_file.key_hash(topic, key)
         found = index_file.query_offsets(self.index_files(), slots, hashed, max_num=max_num, begin=begin, end=end)
@@ -258,10 +244,9 @@ class OfflineStore:
 
 @dataclass(frozen=True)
 class RocksDbStore(OfflineStore):
-    """Queues are looked up in the database; each call opens it again, and sees what a broker has flushed by then."""
+    """Queues in RocksDB; each call opens the database again, so it sees what a broker has flushed."""
 
     def queues(self) -> AbstractContextManager[RocksDbQueues]:
-        """Returns a context with the queues in the database."""
         return rocksdb_queues_in(locations.join(self.store.root, self.store.queues_in.database))
 
     def _range(self, queues: RocksDbQueues, queue: Queue) -> tuple[int, int]:
@@ -304,26 +289,26 @@ class RocksDbStore(OfflineStore):
 
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
-    """Returns a part of a file as a broker that maps so many bytes of it reads it: zeros after a cut one."""
+    """Read like a broker that maps ``mapped`` bytes of a file: zeros after the end of a short one."""
     length = max(min(length, mapped - position), 0)
     with files.RangeReader(path) as reader:
         return reader.read(position, max(min(length, reader.size - position), 0)).ljust(length, b"\0")
 
 
 def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[RecordPlaces]:
-    """Yields units whose records take ``_BYTES_AT_A_TIME`` together, or one of a larger record."""
+    """Split units into parts of ``_BYTES_AT_A_TIME`` record bytes, at least one record each."""
     parts = np.cumsum(sizes) // _BYTES_AT_A_TIME
     for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(parts)) + 1):
         yield RecordPlaces(offsets[part], sizes[part])
 
 
 def has_key(row: dict[str, Any], key: str) -> bool:
-    """Returns whether a record really has a key, as a client checks what the broker sent for a hash."""
+    """True if a record really has the key, as clients check after a lookup by hash."""
     return key == row["uniq_key"] or key in (row["keys"] or ())
 
 
 def utc_text(milliseconds: int) -> str:
-    """Returns a time as UTC text, or the number where it is not a time of this calendar."""
+    """A time as UTC text, or the number if it is not a calendar time."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -331,5 +316,5 @@ def utc_text(milliseconds: int) -> str:
 
 
 def stored_at(row: dict[str, Any]) -> int:
-    """Returns the store time of a row in milliseconds; 0 where it is not a time."""
+    """Store time in milliseconds, 0 if it is not a time."""
     return int(row["store_timestamp_ms"] or 0)

@@ -1,4 +1,4 @@
-"""In words, what messages wait for that a broker keeps under a topic of its own."""
+"""In words, what messages under a broker's own topics are waiting for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from storeformat.record.pending import HALF_TOPICS, Pending, belongs_to, pending
 
 
 def waiting_of(row: dict[str, Any]) -> Pending | None:
-    """Returns what the message of a row waits for."""
+    """What the message of a row waits for."""
     return pending(row["topic"], row["tags_code"], row["properties"] or {})
 
 
 def split_waiting(
     rows: Sequence[dict[str, Any]], topic: str, ended: Mapping[tuple[int, int], int] | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the rows that lie under their topic, and those that wait for it elsewhere: these say for what.
-
-    A waiting message whose later copy is among the rows says where that lies. ``ended`` has the offset of the op
-    message by queue id and queue offset of those half messages that have one, None where that was not looked up.
+    """Rows under their topic, and rows that wait for it elsewhere, with ``waits_for``. ``ended``: log offset of the op
+    message by queue id and queue offset of ended half messages, None if not looked up.
     """
     own = [row for row in rows if row["topic"] == topic]
     waiting = []
@@ -39,7 +37,7 @@ def split_waiting(
 
 
 def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
-    """Returns the places of the half messages among some rows, as ``pending.ended_half`` names them."""
+    """Places of the half messages among rows, as in ``pending.ended_half``."""
     return tuple(place for row in rows if row["topic"] in HALF_TOPICS for place in _places(row))
 
 
@@ -48,7 +46,6 @@ def _places(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the next record of the same message: under its topic, or where it waits again."""
     offset = row["commit_log_offset"]
     for other in rows:
         same = row["uniq_key"] is not None and other["uniq_key"] == row["uniq_key"]
@@ -59,7 +56,7 @@ def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str
 
 
 def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
-    """Returns what became of a half message that has no later copy."""
+    """Fate of a half message without a later copy."""
     if ended is None:
         return ", waits for its producer to commit it, or was rolled back: --scan says which"
     offset = next((ended[place] for place in _places(row) if place in ended), None)
@@ -69,7 +66,7 @@ def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None
 
 
 def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
-    """Returns what a message waits for, in words; the row has ``store_timestamp_ms``, too."""
+    """What a message waits for, in words; the row needs ``store_timestamp_ms``."""
     queue = waiting.topics[0] if waiting.topics else topic
     if waiting.queue_id is not None:
         queue = f"{queue}:{waiting.queue_id}"

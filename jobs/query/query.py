@@ -1,4 +1,4 @@
-"""``query``: the broker's own answers, offline.
+"""``query``: the broker's answers, offline; ``--scan`` reads the log itself, without queues and index.
 
 =======  ======================================================================================
 key      ``queryMsgByKey``: the index, newest file first, at most 64 entries a broker looks at
@@ -8,8 +8,6 @@ time     ``searchOffset``: binary search in a queue by the store times of its re
 list     the messages of a topic in the order of its queues, or a file of them
 lag      the committed offsets of groups beside the ends of their queues
 =======  ======================================================================================
-
-With ``--scan`` the log itself is read, which needs neither queues nor index and finds what they have lost.
 """
 
 from __future__ import annotations
@@ -43,9 +41,7 @@ NEVER = 2**63 - 1
 
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
-    """Returns the answer; exit code 1 where nothing was found. Raises UsageError if the question lacks an option, else
-    as ``open_store`` and, with ``--scan``, as ``read_log``.
-    """
+    """Answer the question; exit code 1 if nothing was found."""
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     offline = _offline(store, options)
@@ -71,7 +67,6 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
 
 
 def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
-    """Returns the store to ask; the log alone needs no library that reads RocksDB."""
     if options.scan:
         return OfflineStore(store)
     store = with_queue_store(store)
@@ -79,7 +74,6 @@ def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
 
 
 def _where_else(options: QueryOptions) -> list[str]:
-    """Returns where to look for what was not found."""
     if options.kind == "id" and options.topic is None:
         return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
     if options.kind == "time":
@@ -97,9 +91,7 @@ def _where_else(options: QueryOptions) -> list[str]:
 
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the messages that the index has under a key, or that the log has with ``--scan``; and those that wait
-    under a topic of the broker's own to be delivered. Raises UsageError without a topic and a key.
-    """
+    """Messages under a key, from the index or with ``--scan`` the log, and those still waiting for delivery."""
     if options.topic is None or options.key is None:
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
@@ -119,9 +111,7 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
 def _indexed_under(
     topic: str, options: QueryOptions, offline: OfflineStore
 ) -> tuple[list[int], list[dict[str, Any]], int]:
-    """Returns the commit-log offsets that the index has under a topic and the hash of the key, the rows of those
-    messages that really have the key, as a client checks them, and the number of those that do not.
-    """
+    """Log offsets in the index for the key's hash, rows with the key, and the number of rows with another key."""
     key = options.key or ""
     offsets = offline.index_offsets(topic, key, max_num=options.max_messages, begin=options.begin, end=options.end)
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
@@ -132,7 +122,6 @@ def _indexed_under(
 def _stored_and_waiting(
     options: QueryOptions, offline: OfflineStore, runner: Runner
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Returns the messages that the log has under a topic and a key, and those that wait elsewhere for the topic."""
     topic = options.topic or ""
     wanted = Wanted(topic=topic, key=options.key, begin=options.begin, end=options.end, waiting=True)
     ranges = _checked_ranges(options, offline, runner)
@@ -145,7 +134,7 @@ def _stored_and_waiting(
 
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the message with an offsetMsgId, or with a UNIQ_KEY of a topic; raises UsageError if it is neither."""
+    """The message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
     text = options.message_id or ""
     if options.topic is not None:
         return by_key(replace(options, kind="key", key=text), offline, runner)
@@ -157,7 +146,7 @@ def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -
 
 
 def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the message at a place of a queue; raises UsageError without topic, queue and offset."""
+    """The message at a queue offset."""
     if options.topic is None or options.queue_id is None or options.offset is None:
         raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
@@ -169,7 +158,7 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
 
 
 def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the queue offset of a time, with the queue's ends; raises UsageError without topic, queue and time."""
+    """Queue offset of a time, with begin and end of the queue."""
     if options.topic is None or options.queue_id is None or options.time is None:
         raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
@@ -196,7 +185,6 @@ def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) 
 
 
 def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:
-    """Returns the ranges of the log that are records, after a first reading that checked them."""
     store = offline.store
     reading = read_log(store, options, runner, counting_task(store, with_units=False))
     return proven_ranges(reading.scans)
@@ -209,9 +197,7 @@ def find(
     wanted: Wanted,
     ranges: Sequence[ProvenRange] | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns the first messages of the log that are wanted, in the order of the log, as many as the options say.
-    ``ranges`` have been checked.
-    """
+    """The first wanted messages in log order, up to ``max_messages``; ``ranges`` are already checked."""
     ranges = _checked_ranges(options, offline, runner) if ranges is None else ranges
     task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), options.max_messages)
     found = runner.map("find messages", task, ranges)
@@ -224,9 +210,7 @@ def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()
 
 
 def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns the messages of a topic in the order of its queues, or writes them into a file. Raises UsageError without
-    a topic, and for options that do not go together.
-    """
+    """Messages of a topic in the order of its queues, or exported to a file."""
     if options.topic is None:
         raise UsageError("query list needs --topic")
     if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):
@@ -254,7 +238,6 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
 
 
 def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
-    """Yields the first ``most`` rows of some tables, None for all."""
     left = most
     for table in tables:
         part = table if left is None else table.slice(0, left)
@@ -265,7 +248,7 @@ def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
 
 
 def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """Returns how far each group lags the ends of its queues."""
+    """Lag of each group behind the ends of its queues."""
     rows, notes = lag_rows(offline.store, options.group)
     return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "notes": notes}
 

@@ -1,8 +1,4 @@
-"""``query list``: the messages of a topic queue by queue, in the order of each queue, with bounded memory.
-
-A queue's units are read some thousands at a time; their records are gathered from the log, neighbours together, decoded
-with their checksums, and put back into the order of the units.
-"""
+"""``query list``: the messages of a topic, queue by queue and in order, with bounded memory."""
 
 from __future__ import annotations
 
@@ -31,11 +27,11 @@ from storeformat.storage import files
 from udfs.table.rows import RowRules, record_batch
 
 AT_ONCE = 64 << 20
-"""Bytes of uncompressed bodies that are in memory together."""
+"""Bytes of uncompressed bodies in memory at a time."""
 _NEAR = 4 << 10
-"""Bytes between two records that are rather read than skipped."""
+"""Bytes between two records that are cheaper to read than to skip."""
 _AFTER_A_FAULT = 16
-"""Records decoded at once after a damaged one: where all are, the rest is not checked again for each."""
+"""Records decoded at once after a damaged one; doubles while they are sound, to avoid repeated checks."""
 _OF_WAITING = (
     "commit_log_offset", "topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp", "uniq_key",
 )  # fmt: skip
@@ -43,30 +39,25 @@ _OF_WAITING = (
 
 @dataclass
 class Listing:
-    """What to list, and how many units have led to no record so far. ``committed`` has the queue offset from which on
-    each queue is listed.
-    """
+    """A listing and its counters; ``committed`` has the first queue offset to list of each queue."""
 
     offline: OfflineStore
     options: QueryOptions
     committed: Mapping[int, int] = field(default_factory=dict)
     lost_units: int = 0
     beyond_end: int = 0
-    """Units that point at or beyond the end of the log: a broker's recovery cuts them off."""
+    """Units at or beyond the end of the log; a broker's recovery cuts them off."""
     notes: list[str] = field(default_factory=list)
-    """What to know of queues that the store does not have."""
 
     @cached_property
     def log_end(self) -> int:
-        """Where the log ends, told by its last segment; or where the options say."""
+        """End of the log by its last segment, or an earlier end from the options."""
         store = self.offline.store
         end, until = growing_log_end(store.segments, store.decode_rules()), store.until(self.options.until_offset)
         return end if until is None else min(end, until)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yields the messages of the topic, or with ``waiting`` those that wait for it elsewhere, in tables of some
-        thousand rows; raises MissingInput where the store has no queue of the topic.
-        """
+        """Messages of the topic, or with ``waiting`` those that wait for it elsewhere, some thousand rows at a time."""
         options, topic = self.options, self.options.topic or ""
         rules = row_rules(self.offline.store, bodies=options.bodies)
         if options.waiting:
@@ -97,9 +88,7 @@ class Listing:
         return Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
 
     def _delivered(self, topic: str) -> dict[tuple[str, str], int]:
-        """Returns the log offset of the last copy of each message that was held for a topic, by unique key and topic of
-        the copy; -1 where there is none.
-        """
+        """Log offset of the last copy of each message held for a topic (-1: none), by unique key and copy's topic."""
         store = self.offline.store
         columns = RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=_OF_WAITING)
         once, whole = Listing(self.offline, self.options), self._at_any_time()
@@ -120,7 +109,6 @@ class Listing:
         return copies
 
     def _ended_half(self) -> dict[tuple[int, int], int]:
-        """Returns the log offset of the op message for each half message that has ended (``pending.ended_half``)."""
         ended: dict[tuple[int, int], int] = {}
         if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
             return ended
@@ -142,7 +130,6 @@ class Listing:
                     yield table
 
     def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
-        """Returns the records of some units in the order of the units, those stored in the time that is asked for."""
         order = np.argsort(units.offsets, kind="stable")
         block, found = self._read(units.offsets[order], units.sizes[order])
         self.lost_units += len(order) - len(found)
@@ -152,7 +139,6 @@ class Listing:
         return pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
 
     def _windows(self, offsets: Int64s, sizes: Int64s) -> Iterator[tuple[Segment, Int64s]]:
-        """Yields a segment and the numbers of the units whose records are read from it at once."""
         segments = self.offline.store.segments
         numbers: list[int] = []
         segment: Segment | None = None
@@ -171,9 +157,7 @@ class Listing:
             yield segment, np.array(numbers, np.int64)
 
     def _read(self, offsets: Int64s, sizes: Int64s) -> tuple[RecordBlock, Int64s]:
-        """Returns the records at these ascending offsets that are sound and of the size given, gathered into one
-        buffer; and which of them those are.
-        """
+        """Sound records of the given sizes at these ascending offsets in one buffer, and their numbers."""
         windows = list(self._windows(offsets, sizes))
         lengths = [int((offsets[part] + sizes[part]).max() - offsets[part[0]]) for _, part in windows]
         data = bytearray(sum(lengths) + PADDING)
@@ -206,7 +190,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class _Gathered(RecordBlock):
-    """Records from many places of the log; that each lies where its PHYSICALOFFSET says was checked."""
+    """Records from many places of the log, already checked against their PHYSICALOFFSET."""
 
     @property
     def offsets(self) -> Int64s:
@@ -214,9 +198,7 @@ class _Gathered(RecordBlock):
 
 
 def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:
-    """Yields a table in parts of ``AT_ONCE`` bytes, and one body more at most, in which bodies that producers
-    compressed are as they were; one that is damaged stays.
-    """
+    """The table in parts of about ``AT_ONCE`` bytes, bodies uncompressed; damaged ones stay as stored."""
     if "body" not in table.column_names:
         yield table
         return
@@ -234,7 +216,6 @@ def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[dict[str, Any], Pending]]:
-    """Yields each message of a table that is held for a topic, with its row ``number``, and what it waits for."""
     for number, row in enumerate(table.select(_OF_WAITING).to_pylist()):
         row["properties"] = dict(row["properties"] or ())
         found = waiting_of(row)
@@ -243,9 +224,7 @@ def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator
 
 
 def _places_of_copies(row: dict[str, Any], waiting: Pending) -> list[tuple[str, str]]:
-    """Returns unique key and topic of each later record that ends the wait of this one: its delivery or, for timer and
-    half messages, the copy that waits in its place.
-    """
+    """Unique key and topic of each later record that ends the wait: the delivery, or a copy that waits instead."""
     if row["uniq_key"] is None or row["topic"] not in HOLDING_TOPICS:
         return []
     again = [] if row["topic"] == SCHEDULE_TOPIC else [row["topic"]]
@@ -259,7 +238,6 @@ def _waiting_part(
     ended: Mapping[tuple[int, int], int],
     delivered: Mapping[tuple[str, str], int],
 ) -> Iterator[pa.Table]:
-    """Yields the messages that still wait for a topic, with a column ``waits_for``."""
     rows, texts = [], []
     for row, found in _waiting_rows(table, topic, queue_id):
         if any(delivered[place] > row["commit_log_offset"] for place in _places_of_copies(row, found)):

@@ -1,10 +1,9 @@
-"""The rebuild itself: from an opened store to checked files in a staging directory.
+"""From an opened store to checked files in a staging directory.
 
     segments --scan--> runs in staging --plan--> files --build--> staging --check--> ready to get their final name
 
-On an object store, which has no rename, files are made under their final names: there the manifest, which is written
-last, makes an output of them. The source is never touched. Every unit and entry is counted a second time, in the bytes
-of the written files, before a rebuild counts as done.
+An object store has no rename: files get their final names at once, and the manifest, written last, makes them an
+output. Every unit and entry is counted again in the written files.
 """
 
 from __future__ import annotations
@@ -69,22 +68,17 @@ class Built:
     rows: FileRows
     batch_queues: planning.BatchQueuesPlan | None = None
     topics_added: tuple[str, ...] = ()
-    """Topics for which config/topics.json has got an entry."""
     planned_bytes: int = 0
-    """What all files take on a disk, as far as the plan tells."""
     database: DatabasePlan | None = None
-    """What the database of RocksDB queues holds."""
     offsets: OffsetsPlan | None = None
-    """What the file of committed offsets holds."""
     timers: TimersPlan | None = None
-    """What the timer log holds."""
     topics_notes: Sequence[str] = ()
 
 
 def rebuild(
     options: RebuildOptions, store: OpenedStore, staging: str, runner: Runner, *, made: str | None = None
 ) -> Built:
-    """Returns the checked rebuild of a store, made in ``staging`` or, without a rename to follow, in ``made``."""
+    """Build and check a rebuild in ``staging``, or in ``made`` if no rename follows."""
     place = Workplace.within(staging, made)
     kept = store.queues_in
     with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
@@ -134,7 +128,6 @@ def rebuild(
 
 
 def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
-    """Returns the properties that no dispatch needs."""
     of_topics = REAL_PROPERTIES if options.topics_json else ()
     of_groups = SUBSCRIPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
     of_timers = TIMER_PROPERTIES if TIMERS in options.only else ()
@@ -144,7 +137,7 @@ def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
 
 
 def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:
-    """Writes files of their full length: what follows the data is a hole."""
+    """Files of full length; a hole follows the data."""
     rows = [
         place.output.make_of(path, [data], size, lambda stored: Totals(), what="timer file")
         for path, data, size in plan.files()
@@ -162,9 +155,7 @@ def scan_store(
     with_times: bool = False,
     looks_at: tuple[bytes, ...] = (),
 ) -> LogReading:
-    """Returns the proven reading of a store's log; ``runs`` then has the runs and entries that the options ask for.
-    ``looks_at`` are properties that no dispatch needs. Raises WrongSettings for records that the release cannot read.
-    """
+    """Read and prove the log, staging to ``runs``; ``looks_at``: properties that no dispatch needs."""
     unqueued = frozenset(topic.encode() for topic in store.compacted_topics)
     task = ScanTask(
         staging=runs,
@@ -191,7 +182,6 @@ def scan_store(
 
 
 def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, reading: LogReading) -> None:
-    """Raises MissingInput for a topic or queue that neither the log nor the store has: a name that was mistyped."""
     if not wanted:
         return
     here = {queue for scan in reading.scans for queue in scan.queues()}
@@ -214,7 +204,7 @@ def _build_files(
     index: planning.IndexPlan | None,
     place: Workplace,
 ) -> FileRows:
-    """Writes all files in one go: there are few index files, and queues fill the cores beside them."""
+    """Write index and queue files in one stage: the few index files would leave cores idle."""
     layout = store.layout
     build = BuildFiles(
         BuildQueueFiles(
@@ -259,7 +249,7 @@ def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPl
 
 
 def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -> None:
-    """Raises TotalsDisagree unless the written files are the ``expected`` ones (path, units or entries), in order."""
+    """Check that the written files are the ``expected`` ones (path, units or entries), in order."""
     for row, wanted in zip_longest(rows, expected):
         if row is None or wanted is None or (row.path, row.count) != wanted:
             raise TotalsDisagree(
@@ -271,7 +261,7 @@ def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -
 
 
 def check_offsets(what: str, rows: FileRows, offset_sum: int) -> None:
-    """Raises TotalsDisagree unless the offsets in the written files add up to what the scan found."""
+    """Check that the offsets in the written files add up to those of the scan."""
     if rows.offset_sum() != offset_sum:
         raise TotalsDisagree(
             f"the offsets in the {what} files do not add up", found=rows.offset_sum(), expected=offset_sum
@@ -284,7 +274,6 @@ def _write_whole(made: str, path: str, content: bytes) -> FileRows:
 
 
 def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str], list[str]]:
-    """Return config/topics.json for the topics of the log, its new topics, and a note on queue ids left out."""
     ids: dict[str, set[int]] = defaultdict(set)
     for scan in reading.scans:
         for topic, queue_id in (*scan.queues(), *scan.properties.real_queues):
@@ -301,7 +290,7 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:
-    """Returns the checkpoint with which a clean start takes the short path and an immediate crash loses nothing."""
+    """A checkpoint for a short clean start that loses nothing if the broker crashes at once."""
     last_unit = [scan.dispatched.last_unit for scan in reading.scans if scan.dispatched.last_unit >= 0]
     return for_rebuilt_store(
         last_store_timestamp=reading.last_timestamp,
@@ -311,13 +300,13 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
 
 
 def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
-    """Writes the manifest, after a last look at what is there: with it the files are an output."""
+    """Write the manifest after a last check of the files."""
     check_all_there(made, rows)
     write_pieces(made, manifest_of(options, store, reading, rows))
 
 
 def check_all_there(made: str, rows: FileRows) -> None:
-    """Raises WriteFailed unless this process sees the very files that the tasks made, wherever those ran."""
+    """Check that this process sees exactly the files that the tasks wrote."""
     found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
     written = {row.path: stored_size(made, row.content.data_size, row.content.size) for row in rows}
     for path in (*written, *sorted(found.keys() - written.keys())):

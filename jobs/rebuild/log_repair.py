@@ -16,12 +16,7 @@ _CHUNK = 8 << 20
 
 
 def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) -> list[str]:
-    """Returns the names of the segments that needed repair; their repaired copies are in ``directory`` afterwards.
-
-    Everything else in them is as it was: a survivor keeps its offset, and a queue its places. Segments whose paths are
-    in ``made`` are not those of the store: they were filled or taken from replicas, and are copied in any case.
-    Raises Refused where entries of a DLedger group are lost.
-    """
+    """Write repaired copies of damaged segments, and all of ``made``; survivors keep their offsets. Returns names."""
     if reading.damaged and any(segment.framing != PLAIN for segment in reading.segments):
         # The members of a group agree on numbers, and no filler has one.
         raise Refused(

@@ -1,9 +1,4 @@
-"""The manifest of a rebuild, written and read: its files and what they hold, the range of the log that they belong to,
-and how they were made.
-
-``manifest.json`` is written last, so a directory that has one is a finished rebuild. ``publish`` puts in place what it
-names, after a check that all of it is there and nothing else.
-"""
+"""The manifest of a rebuild, written last: files and their content, range of the log, and settings."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ FORMAT = 2
 
 
 def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[bytes]:
-    """Yields the text of a manifest, piece by piece; the files come last, one a line."""
+    """Text of the manifest in pieces; the files come last, one a line."""
     facts = {
         "format": FORMAT,
         "program": "rocketmq-store-spark",
@@ -65,9 +60,7 @@ def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading
 
 
 def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
-    """Writes the manifest, which comes in pieces; with it, the files are an output. Raises Refused if one is there,
-    WriteFailed if another rebuild overwrites it.
-    """
+    """Write the manifest; Refused if there is one, WriteFailed if another rebuild overwrites it."""
     path = locations.join(directory, MANIFEST)
     if files.exists(path):
         raise Refused("another rebuild wrote here at the same time", path=path)
@@ -84,9 +77,7 @@ def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest; ``files`` maps each path below DIR to its content, ``settings`` are those of the rebuild under their
-    broker.conf names, ``digest`` is that of the manifest.
-    """
+    """``files``: paths below DIR to contents; ``settings``: broker.conf names; ``digest``: SHA-256 of the manifest."""
 
     digest: str
     log_begin: int
@@ -99,27 +90,25 @@ class Manifest:
     settings: Mapping[str, str]
     files: Mapping[str, Content]
     queue_store: str = "file"
-    """Where its queues are kept: ``file`` or ``rocksdb``."""
     queue_store_asked_for: bool = False
-    """Whether that was said, and is not concluded from settings and store."""
+    """``queue_store`` was an option, not derived from settings and store."""
 
     @property
     def whole(self) -> bool:
-        """Whether it covers everything a broker derives from the log, of all topics."""
+        """It covers everything that a broker derives from the log, for all topics."""
         return not self.topics and set(ARTEFACTS) <= set(self.artefacts)
 
     @property
     def size(self) -> int:
-        """Bytes of all files, holes too."""
         return sum(content.size for content in self.files.values())
 
     @property
     def data_size(self) -> int:
-        """Bytes of all files as far as they hold data: what there is to read and to copy."""
+        """Bytes of all files without the holes at their ends."""
         return sum(content.data_size for content in self.files.values())
 
     def roots(self) -> list[str]:
-        """Returns the paths below the store that this rebuild replaces, whether it has files there or not."""
+        """Paths below the store that this rebuild replaces, even without files there."""
         if self.topics:
             named = [topic if queue is None else f"{topic}/{queue}" for topic, queue in self.topics]
             kinds = [kind for kind in QUEUE_KINDS if kind == CONSUME_QUEUE or self._fills(kind)]
@@ -137,7 +126,7 @@ class Manifest:
 
 
 def read_manifest(directory: str) -> Manifest:
-    """Returns the manifest of a finished rebuild; raises MissingInput if DIR does not exist, Refused if it is none."""
+    """Read and check the manifest of a finished rebuild."""
     path = locations.join(directory, MANIFEST)
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)
@@ -200,9 +189,7 @@ def _is_inside(path: str) -> bool:
 
 
 def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
-    """Raises Refused unless DIR holds the manifest's files, byte for byte, and no others; they are on disk then. A copy
-    of an object, which ends with its data, gets its length.
-    """
+    """Check that DIR holds exactly the manifest's files, and sync them; files cut to their data are extended."""
     base = len(locations.join(locations.local_path(directory), ""))
     directories, others = durable.tree(directory)
     found = {path[base:]: path for path in others}

@@ -1,12 +1,10 @@
-"""From the scans' summaries to the files that will be made: pure functions on small tables, run in the driver.
+"""From the scans' summaries to the planned files: pure functions on small tables, run in the driver.
 
 Queue files follow from the runs (``consume_queue.place_runs``), index files from prefix sums over the entries: entry
-number n of the log lies in file n // (max_index_num - 1). Nothing here looks at a message.
+number n of the log is in file n // (max_index_num - 1).
 
-A file takes blocks for what it holds, not for its length: a file system leaves the rest a hole. Fillers are data like
-any unit, though, so a short log whose messages have high queue offsets can ask for much more than its own length: the
-first file of each queue is filled up to its first message, and lost messages between two that survive get one unit
-each. A log does not tell whether that is a broker's history or an attack; the free space decides.
+Fillers take disk blocks, unlike holes, so a short log with high queue offsets can need far more space than its own
+length: a queue's first file is filled up to its first message, and each lost message between two survivors.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from udfs.log.staged_files import Slices
 
 @dataclass(frozen=True)
 class QueueNote:
-    """What a queue's records show that a reader of the report should know."""
+    """A peculiarity of a queue's records for the report."""
 
     topic: str
     queue_id: int
@@ -52,9 +50,7 @@ class QueueNote:
 
 @dataclass(frozen=True)
 class QueuesPlan:
-    """Every consume-queue file to make. ``units`` is what they must hold in all; ``complete`` says that no unit was
-    left out.
-    """
+    """All consume-queue files; ``units`` is their total, ``complete`` is False if units were left out."""
 
     files: PlannedQueueFiles
     queues: int
@@ -65,11 +61,10 @@ class QueuesPlan:
     created_anew: frozenset[tuple[str, int]] = frozenset()
     """Queues that keep only their last life."""
     ext_files: list[PlannedExtFile] = field(default_factory=list)
-    """Every consumequeue_ext file to make; none where the broker has that switched off."""
 
 
 def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
-    """Returns the consume-queue files that runs of these scans (in log order) make, with fillers for what is lost."""
+    """Consume-queue files of the runs of these scans (in log order), with fillers for lost messages."""
     runs = table.runs
     plan = table.plan()
     per_file = consume_queue.plan_files(plan, layout.consume_queue_file_size)
@@ -103,7 +98,6 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
 
 
 def _slices(scans: Sequence[SplitScan], table: QueueRuns, cut: consume_queue.FilePlan) -> Slices:
-    """Returns which staged units go into the files of a cut."""
     return Slices(
         sources=tuple(scan.units.path for scan in scans),
         source_of=table.scan_of_run[cut.run].astype(np.int32),
@@ -113,9 +107,7 @@ def _slices(scans: Sequence[SplitScan], table: QueueRuns, cut: consume_queue.Fil
 
 
 def _ext_numbers(plan: consume_queue.RunPositions, counts: Int64s, light: Bools) -> tuple[Int64s, Int64s]:
-    """Returns for each run the number in its queue's ext of its first unit, and how many it has there: all of them,
-    those too that the queue drops, but none of a light run or of an earlier life.
-    """
+    """First ext number and number of ext units of each run; light runs and earlier lives have none."""
     used = np.where(plan.in_last_life & ~light, counts, 0)
     before = np.cumsum(used) - used
     starts = np.searchsorted(plan.queue_of_run, np.arange(len(plan.queues)))
@@ -130,7 +122,6 @@ def _plan_ext_files(
     numbers: Int64s,
     used: Int64s,
 ) -> list[PlannedExtFile]:
-    """Returns the consumequeue_ext files: the same cut as for the queues, with the places that units have there."""
     file_size = layout.mapped_file_size_consume_queue_ext
     nothing = np.zeros_like(used)
     there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
@@ -169,7 +160,7 @@ def _queue_notes(plan: consume_queue.RunPositions, table: QueueRuns) -> Iterator
 
 @dataclass(frozen=True)
 class BatchQueuesPlan:
-    """Every batch-queue file to make, with the units it must hold; ``complete`` says that no unit was left out."""
+    """All batch-queue files; ``complete`` is False if units were left out."""
 
     files: list[PlannedQueueFile]
     queues: int
@@ -179,10 +170,7 @@ class BatchQueuesPlan:
 
 
 def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
-    """Returns the batch-queue files that the batch runs of these scans (in log order) make.
-
-    Units lie one after the other from position 0 on; a queue that was created again keeps its last life.
-    """
+    """Batch-queue files of these scans (in log order): each queue's last life, from position 0 on."""
     per_file = check_file_size(layout.mapper_file_size_batch_consume_queue) // BATCH_UNIT_SIZE
     queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
     left_out = 0
@@ -211,7 +199,7 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> B
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """Every index file to make, with the entries it must hold; ``end_timestamp`` is that of the last entry."""
+    """All index files with their entry counts; ``end_timestamp`` is that of the last entry."""
 
     files: list[PlannedIndexFile]
     entries: list[int]
@@ -222,12 +210,8 @@ class IndexPlan:
 def plan_index_files(
     scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]
 ) -> IndexPlan:
-    """Returns the index files that the entries of these scans (in log order) make; ``timestamp_of`` tells a staged
-    entry's store time.
-
-    The broker makes a file when a record is dispatched and the last file is full or missing: so an empty next file
-    follows a full last one if any record follows, and a log without a single key has one empty file. With
-    ``messageIndexEnable=false`` it makes none.
+    """Index files for the entries of these scans (in log order). As in a broker an empty file follows a full last one
+    if any record follows, and a log without keys has one empty file; with ``messageIndexEnable=false`` there are none.
     """
     capacity = layout.max_index_num - 1
     staged = Slices.of(*((scan.entries.path, 0, scan.entries.count) for scan in scans if scan.entries.count))
@@ -257,7 +241,7 @@ _BLOCK = 4096
 def planned_bytes(
     queues: QueuesPlan | None, batches: BatchQueuesPlan | None, index: IndexPlan | None, layout: StoreLayout
 ) -> int:
-    """Returns the bytes on disk of all planned files, in whole blocks; a little more than they will take."""
+    """Upper bound of the bytes on disk of all planned files, in whole blocks."""
     total = 0
     if queues is not None:
         total += _in_blocks((queues.files.pre_blanks + queues.files.counts()) * consume_queue.UNIT_SIZE)
@@ -271,12 +255,11 @@ def planned_bytes(
 
 
 def _in_blocks(sizes: Iterable[int] | Int64s | Sequence[int]) -> int:
-    """Returns the sum of sizes, each rounded up to whole blocks."""
     return int((-(-np.asarray(sizes, np.int64) // _BLOCK)).sum()) * _BLOCK
 
 
 def size_note(planned: int, log: int) -> str | None:
-    """Returns a note where the output is larger than the log that it is made of; None where that is as usual."""
+    """Note for an output that is larger than its log."""
     if planned <= max(log, 1 << 20):
         return None
     return (
@@ -286,7 +269,7 @@ def size_note(planned: int, log: int) -> str | None:
 
 
 def refuse_if_too_large(planned: int, directory: str, log: int) -> None:
-    """Raises Refused where less is free below a directory than the planned files take."""
+    """Refuse if the planned files exceed the free space."""
     free = local_status.free_space(directory)
     if free is not None and free < planned:
         raise Refused(

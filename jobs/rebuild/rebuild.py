@@ -1,11 +1,5 @@
-"""``rebuild``: consume queues, index files and checkpoint from the commit log alone, byte for byte as the broker would
-write them.
-
-With ``consumer-offsets`` in ``--only``, ``config/consumerOffset.json`` is made, too, from what is left of it and what
-the log shows.
-
-All work happens in a staging directory beside the output; it becomes the output by one rename, when it is complete and
-checked. On an object store the manifest, written last, does what the rename does elsewhere.
+"""``rebuild``: consume queues, index files and checkpoint from the commit log, byte for byte as the broker writes them.
+Staging becomes the output by one rename after all checks; on an object store the manifest, written last, does that.
 """
 
 from __future__ import annotations
@@ -33,9 +27,7 @@ from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 
 def run(options: RebuildOptions, reporter: Reporter) -> Report:
-    """Returns the report of one rebuild; the output is there when it returns. Raises UsageError for options that do not
-    go together, Refused for an output that is not empty, else as ``open_store`` and ``read_log``.
-    """
+    """Rebuild into the output directory."""
     options = narrow_to_queues(options)
     if options.topics_json and (options.topics or "consumequeue" not in options.only):
         raise UsageError("--topics-json needs the consume queues of all topics")
@@ -75,7 +67,6 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
 
 
 def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStore:
-    """Returns the store with where its queues are to be kept; raises where a database cannot be made."""
     if "consumequeue" not in options.only:
         if options.queue_store is not None:
             raise UsageError("--queue-store is for consume queues, which --only leaves out")
@@ -90,7 +81,6 @@ def _with_queue_store(options: RebuildOptions, store: OpenedStore) -> OpenedStor
 
 
 def _refuse_output(output: str, store: OpenedStore) -> None:
-    """Raises Refused where DIR is in use: it must be absent or empty, and not inside the store."""
     if not locations.is_local(output):
         if not locations.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
@@ -104,7 +94,6 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
 
 
 def _left_by_others(output: str) -> list[str]:
-    """Returns the staging directories beside a local output."""
     begin, beside = f".{locations.name_of(output)}.", []
     if locations.is_local(output):
         with suppress(MissingInput):  # of a directory that may be entered, and not read
@@ -113,7 +102,6 @@ def _left_by_others(output: str) -> list[str]:
 
 
 def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
-    """Returns where repaired segments go, None if none are asked for; raises where they must not go."""
     if options.repair_log is None:
         return None
     if any(segment.framing != PLAIN for segment in store.segments) and not options.replicas:
@@ -133,7 +121,6 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
 
 
 def _counted(built: Built) -> dict[str, Any]:
-    """Returns what was made, counted."""
     queues, batches, database = built.queues, built.batch_queues, built.database
     return {
         "queues": queues.queues if queues else database.queues if database else 0,

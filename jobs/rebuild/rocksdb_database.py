@@ -1,12 +1,10 @@
-"""The database of RocksDB queues, as a part of a rebuild: sorted files that tasks write, taken in by one process.
+"""The database of RocksDB queues: sorted files written by tasks, ingested by one process.
 
     runs in staging --plan--> slices in order of keys --write--> sorted files --ingest--> database --compare--> checked
 
-Keys sort by the length of the topic's name first. Files are cut so that none overlaps another: RocksDB takes them as
-they are, on its last level, and nothing is compacted. Every pair is read once more from the finished database, and
-compared with the runs. A unit lies under its own queue offset, so nothing shifts: of several with one queue offset the
-last one stays, and of a queue that was created again its last life. The bytes of its files differ from run to run
-(RocksDB writes identities and times into them), the pairs do not.
+Keys sort by the length of the topic's name first. Files do not overlap, so nothing is compacted. Of several units with
+one queue offset the last one stays, and only a queue's last life. File bytes differ from run to run (RocksDB writes
+identities and times), the pairs do not.
 """
 
 from __future__ import annotations
@@ -41,15 +39,13 @@ from udfs.log.staged_files import Readers
 
 
 def live_runs(table: QueueRuns) -> list[Int64s]:
-    """Returns the numbers of the runs of each queue's last life."""
+    """Run numbers of each queue's last life."""
     numbers = np.flatnonzero(table.plan().in_last_life)
     return np.split(numbers, np.flatnonzero(np.diff(table.keys[numbers])) + 1) if len(numbers) else []
 
 
 def plan_slices(reading: LogReading) -> list[UnitSlice]:
-    """Returns the units that stay, queue by queue and in order of queue offset: those of a queue's last life, and of
-    several with one queue offset the last one.
-    """
+    """Units that stay, by queue and queue offset: of the last life, the last one of each queue offset."""
     table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
     paths = [(scan.units.path, scan.units.times_path) for scan in reading.scans]
     slices: list[UnitSlice] = []
@@ -68,7 +64,7 @@ def plan_slices(reading: LogReading) -> list[UnitSlice]:
 
 
 def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    """Returns the parts of [begin, end) that none of the intervals in ``taken`` (sorted, apart) has, and takes them."""
+    """Parts of [begin, end) outside the sorted, disjoint intervals in ``taken``, which are then added to it."""
     at = bisect.bisect_left(taken, (begin, begin))
     if at and taken[at - 1][1] > begin:
         at -= 1
@@ -85,7 +81,7 @@ def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int,
 
 
 def in_parts(slices: Iterable[UnitSlice], most: int) -> Iterator[tuple[UnitSlice, ...]]:
-    """Yields the slices in parts of at most so many units; one that is larger is cut."""
+    """Slices in parts of at most ``most`` units, cut if necessary."""
     part: list[UnitSlice] = []
     units = 0
     for whole in slices:
@@ -101,9 +97,7 @@ def in_parts(slices: Iterable[UnitSlice], most: int) -> Iterator[tuple[UnitSlice
 
 
 def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[list[QueueEnds], int]:
-    """Returns first and last unit of every queue, and where the last record in a queue ends (0 without a unit). The
-    last unit is the last one written, not that of the highest queue offset.
-    """
+    """First unit and last written unit of every queue, and the end of the last queued record (0 without one)."""
     first_of: dict[tuple[str, int], UnitSlice] = {}
     for part in slices:
         first_of.setdefault((part.topic, part.queue_id), part)
@@ -130,7 +124,7 @@ def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[li
 
 
 _PAIRS_A_FILE = 4_000_000
-"""Some 140 MB of 56-byte pairs: a broker's own files have up to 256."""
+"""About 140 MB of 56-byte pairs; a broker's own files have up to 256 MB."""
 _PAIRS_A_TASK = 1_000_000
 _BYTES_A_PAIR = 60
 _FILES_BESIDE = 1 << 20
@@ -138,7 +132,7 @@ _FILES_BESIDE = 1 << 20
 
 @dataclass(frozen=True)
 class DatabasePlan:
-    """The units of a database, in order of their keys, and how many queues they are of."""
+    """The units of a database in key order, and its number of queues."""
 
     slices: tuple[UnitSlice, ...]
     queues: int
@@ -149,20 +143,19 @@ class DatabasePlan:
 
     @property
     def planned_bytes(self) -> int:
-        """What the database will take on a disk, at most."""
         names = sum(part.count * len(part.topic) for part in self.slices)
         return self.units * _BYTES_A_PAIR + names + _FILES_BESIDE
 
 
 def plan_database(reading: LogReading) -> DatabasePlan:
-    """Returns the database of the queues' last lives."""
+    """The database of the queues' last lives."""
     slices = plan_slices(reading)
     slices.sort(key=lambda part: (*rocksdb_pairs.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
 
 
 def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> FileRows:
-    """Returns the rows of a database's files, made below ``place.made`` in the directory ``name``."""
+    """Build and check the database in ``place.made``/``name``."""
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
     parts = enumerate(in_parts(plan.slices, _PAIRS_A_FILE))
@@ -185,7 +178,6 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
 
 
 def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:
-    """Raises TotalsDisagree unless the database holds the planned units, and no others."""
     compare = ComparePairs(directory, log_begin)
     found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(batches_of_parts(plan.slices)))
     counted = sum(part.found.compared for part in found)
@@ -198,7 +190,7 @@ def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -
 
 
 def batches_of_parts(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:
-    """Yields batches of parts for tasks; the parts of a queue cover all of its keys."""
+    """Batches of parts for tasks; the parts of a queue cover all of its keys."""
     batch: list[QueuePart] = []
     units = 0
     for (topic, queue_id), queue in groupby(slices, key=lambda part: (part.topic, part.queue_id)):

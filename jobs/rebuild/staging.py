@@ -1,4 +1,4 @@
-"""Where a rebuild works before its output is there: a staging directory beside it, a claim on an object store."""
+"""Work directories of a rebuild: staging beside the output, and a claim on an object store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLAIM = ".claim-"
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a rebuild works: directories for runs, for files that are not checked yet, and for those that are."""
+    """Directories for runs, for unchecked files and for checked ones."""
 
     runs: str
     drafts: str
@@ -26,12 +26,11 @@ class Workplace:
 
     @property
     def output(self) -> OutputDirectory:
-        """Where tasks make files."""
         return OutputDirectory(self.made, self.drafts)
 
     @staticmethod
     def within(staging: str, made: str | None) -> Workplace:
-        """Returns the place in a staging directory, its directories made; checked files go to ``made`` where given."""
+        """Create the directories in ``staging``; checked files go to ``made`` if given."""
         names = (
             locations.join(staging, "runs"),
             locations.join(staging, "drafts"),
@@ -44,9 +43,7 @@ class Workplace:
 
 @contextmanager
 def gone_on_failure(directory: str, parents: Sequence[str] = ()) -> Iterator[None]:
-    """Within it a directory is filled, which was absent or empty before: if that fails, it is gone afterwards, and so
-    are those of its parents in which nothing else is.
-    """
+    """Remove the directory and its empty ``parents`` if the body fails; it was absent or empty before."""
     try:
         yield
     except BaseException:
@@ -58,11 +55,8 @@ def gone_on_failure(directory: str, parents: Sequence[str] = ()) -> Iterator[Non
 
 @contextmanager
 def claimed(output: str) -> Iterator[None]:
-    """Within it this rebuild alone fills an output on an object store; if it fails, the output is gone afterwards.
-    Raises Refused if anything else is there.
-
-    Object stores list what was written, so of two rebuilds that each write a claim and look around afterwards, one at
-    least sees the other. One that was killed leaves its claim and no manifest: no output, and no place for another.
+    """Claim an output on an object store; Refused if anything else is there, and a failure removes it. Of two rebuilds
+    that write a claim and then list, one at least sees the other. A killed rebuild's claim blocks the place.
     """
     claim = locations.join(output, CLAIM + uuid.uuid4().hex)
     files.write_bytes(claim, b"")
@@ -82,9 +76,7 @@ def claimed(output: str) -> Iterator[None]:
 
 
 def staging_for(output: str) -> AbstractContextManager[str]:
-    """Returns a context with a new directory for what lives no longer than the job: beside the output, or, where that
-    is not a file system but all tasks run on this machine, in its directory for temporary files.
-    """
+    """Staging beside the output; for an object store with local tasks, in the temporary directory."""
     if not locations.is_local(output) and session.on_one_machine():
         return staging_beside(locations.join(tempfile.gettempdir(), "rocketmq-store-spark-rebuild"))
     return staging_beside(output)
@@ -92,10 +84,7 @@ def staging_for(output: str) -> AbstractContextManager[str]:
 
 @contextmanager
 def staging_beside(output: str) -> Iterator[str]:
-    """Yields a new directory beside the output, which nobody else may enter: what lies in it becomes the output with
-    the permissions of the umask. Removes it, whatever happens; its parents, too, if they had to be made and nothing
-    else came there.
-    """
+    """Yield a new private directory beside the output; it and new empty parents are removed at the end."""
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )

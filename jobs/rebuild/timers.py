@@ -1,8 +1,7 @@
 """Timer messages that still wait, and the files with which a broker delivers each of them once.
 
-A message waits that lies in the timer queue and that no later record of the log ended: neither a delivery nor a copy
-that was stored anew. Those that recall others leave no trace when they have done it; they are all taken, into the slot
-of the message that they recall, and end its wait there.
+A message in the timer queue waits until a later record ends its wait: a delivery, or a copy that was stored anew.
+Recalling messages leave no trace when they are done; all are taken, into the slot of the message that they recall.
 
 ==================================  ===================================================================================
 a message that is due               gets a unit in
@@ -12,8 +11,8 @@ within the wheel's window           the slot of its time
 later                               a slot within the window, to be stored anew from there (rolled)
 ==================================  ===================================================================================
 
-The last unit says up to where the timer queue is in wheel and log. It is that of the queue's last message; where that
-one waits no longer, its unit lies in a slot before the time from which slots are delivered.
+The last unit shows the position in the timer queue. It is that of the queue's last message; if that one no longer
+waits, its unit gets a slot before the time from which slots are delivered.
 
 Mirrors TimerMessageStore#doEnqueue (5.0.0 to 5.4.0).
 """
@@ -43,17 +42,15 @@ from storeformat.store.config.timer_files import (
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60
-"""Slots; a broker takes it in place of a setting that is too large or too small."""
+"""Slots; a broker uses it in place of a setting out of range."""
 _PRECISIONS_MS = (100, 200, 500, 1_000)
-"""A broker takes the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)."""
+"""A broker uses the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)."""
 LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
 
 
 @dataclass(frozen=True)
 class TimerSettings:
-    """The settings of the timer under their broker.conf names: ``timerPrecisionMs``, ``timerRollWindowSlot``,
-    ``mappedFileSizeTimerLog``.
-    """
+    """``timerPrecisionMs``, ``timerRollWindowSlot`` and ``mappedFileSizeTimerLog``."""
 
     precision_ms: int = 1_000
     roll_window_slots: int = 2 * 24 * 3600
@@ -62,7 +59,7 @@ class TimerSettings:
 
 @dataclass(frozen=True)
 class TimersPlan:
-    """The units of a timer log, and what ``timercheck`` says."""
+    """The units of a timer log, and the content of ``timercheck``."""
 
     units: tuple[TimerUnit, ...]
     settings: TimerSettings
@@ -74,13 +71,11 @@ class TimersPlan:
     unreadable: int
 
     def files(self) -> Iterator[tuple[str, bytes, int]]:
-        """Yields path, data and length of each file."""
         yield CHECK, timer_check(self.read_from_ms, self.queue_end), 4096
         for base, data in timer_log(self.units, self.settings.file_size):
             yield f"{LOG}/{base:020d}", data, self.settings.file_size
 
     def facts(self) -> dict[str, Any]:
-        """Returns the part of the report that tells what waits."""
         return {
             "timers_waiting": self.waiting,
             "timers_overdue": self.overdue,
@@ -89,15 +84,12 @@ class TimersPlan:
         }
 
     def notes(self) -> list[str]:
-        """Returns what a person should know of messages that are in no slot."""
         what = "messages of the timer queue have no time that can be read: they are never delivered"
         return [f"{self.unreadable} {what}"] if self.unreadable else []
 
 
 def still_waiting(events: Iterable[TimerEvent]) -> tuple[list[WaitingTimer], list[WaitingTimer], int]:
-    """Returns the messages that wait, those that recall others, both in the order of the log, and how many waits ended.
-    Of several with one identity the first ended first.
-    """
+    """Waiting messages and recalls in log order, and the number of ended waits; equal identities end in order."""
     open_ones: dict[Identity, deque[WaitingTimer]] = defaultdict(deque)
     recalls: list[WaitingTimer] = []
     ended = 0
@@ -114,7 +106,7 @@ def still_waiting(events: Iterable[TimerEvent]) -> tuple[list[WaitingTimer], lis
 
 
 def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
-    """Returns the time of the slot for a message, and whether it is stored anew from there."""
+    """Time of a message's slot, and whether it is stored anew from there."""
     step, window = settings.precision_ms, settings.roll_window_slots * settings.precision_ms
     if due - now < window:
         return max(due, now) // step * step, False
@@ -123,7 +115,7 @@ def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
 
 
 def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> TimersPlan:
-    """Returns the timer state of a log; raises MissingInput where it has no timer messages."""
+    """Timer state of a log; MissingInput without timer messages."""
     events = [event for scan in reading.scans for event in scan.properties.timers]
     queued = [event.waiting for event in events if event.waiting is not None]
     in_queue = [one for one in queued if 0 <= one.queue_offset < MAX_QUEUE_OFFSET]
@@ -151,7 +143,7 @@ def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
 
 
 def timer_settings(settings: BrokerConf) -> TimerSettings:
-    """Returns the settings of the timer; raises Refused for those with which a broker keeps its timers elsewhere."""
+    """Settings of the timer; Refused if the broker keeps timers in another form."""
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         if settings.flag(name, default=False):
             raise Refused(

@@ -1,8 +1,1 @@
-"""What fills a table, and what is odd about it.
-
-==========================  ===========================================================================================
-``report``                  the job
-``facts``                   asks the table through ``views`` and ``functions``, whose SQL is in ``sql/``
-``page``, ``plots``         one HTML file for people
-==========================  ===========================================================================================
-"""
+"""``report``: ``facts`` by SQL (``views``, ``functions``, ``data_size``), and a ``page`` with ``plots``."""

@@ -1,4 +1,4 @@
-"""Settings of a session by the size of its data: a shuffle of a few rows in many tasks costs more than its work."""
+"""Shuffle partitions by data size: a shuffle of a few rows in many tasks costs more than its work."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ if TYPE_CHECKING:
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 OUR_DEFAULT = "8"
-"""What conf/spark-defaults.conf says; any other value is the user's and stays."""
+"""Value in conf/spark-defaults.conf; any other value is the user's and stays."""
 _BYTES_A_PARTITION = 16 << 20
-"""Of files of a Delta table: some 250,000 messages without bodies."""
+"""Bytes of Delta files, about 250,000 messages without bodies."""
 _MOST_PARTITIONS = 2000
 _UNKNOWN = 1 << 60
-"""Where a source knows no size, Spark takes the largest number of bytes there is."""
+"""Spark uses the largest number where a source knows no size."""
 
 
 def shuffle_partitions(size: int) -> int:
-    """Returns how many tasks a shuffle of a table of so many bytes is worth."""
+    """Partitions for a shuffle of a table of ``size`` bytes."""
     return max(1, min(-(-size // _BYTES_A_PARTITION), _MOST_PARTITIONS))
 
 
 def fit_session(spark: SparkSession, size: int) -> None:
-    """Sets a session's shuffle partitions by the bytes it is to query, unless the user has set them."""
+    """Set the session's shuffle partitions, unless the user has set them."""
     if spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS, OUR_DEFAULT) == OUR_DEFAULT and size < _UNKNOWN:
         spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(size))
 
 
 def estimated_size(rows: DataFrame) -> int:
-    """Returns the bytes of the files that a DataFrame reads, as Spark estimates them."""
+    """Spark's estimate of the bytes that a DataFrame reads."""
     plan = rows._jdf.queryExecution().optimizedPlan()
     return int(str(plan.stats().sizeInBytes()))

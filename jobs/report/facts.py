@@ -1,7 +1,4 @@
-"""What is in a table ``messages``: totals, groups and checks, as rows that a terminal, a file and a page show alike.
-
-The numbers are those of the views in ``jobs/report/sql/views``, added up over brokers.
-"""
+"""Totals, groups and checks of a table ``messages``, from the views in ``jobs/report/sql/views``."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ KEYS = MappingProxyType(
 )
 MOST_GROUPS = 100_000
 _WIDEST = 127
-"""Characters of a group's key for a terminal: what a topic may have (Validators); a tag may have thousands."""
+"""Characters of a group's key on a terminal: the limit of topics (Validators); a tag may have thousands."""
 _AT_ONCE = 3
-"""Queries side by side: while one is planned, or its last tasks run, others use the cores."""
+"""Queries at a time: others use the cores while one is planned or runs its last tasks."""
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
 # One row each, cheap to read in a report: what people ask first when something is wrong.
@@ -72,15 +69,12 @@ CHECKS = MappingProxyType(
     }
 )
 BY_REAL_TOPIC = ("retries", "transactions", "delays")
-"""Checks of messages that stand in another topic than theirs."""
+"""Checks of messages stored under another topic than their own."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a table holds: ``brokers`` and ``groups`` as rows, ``checks`` by name (those that were made).
-
-    Of ``groups_in_all`` the ``groups`` are the largest, ``MOST_GROUPS`` at most: tags may be as many as messages.
-    """
+    """Rows of brokers, checks by name, and the largest of ``groups_in_all`` groups (``MOST_GROUPS`` at most)."""
 
     by: str
     brokers: Sequence[Row]
@@ -98,32 +92,28 @@ class Facts:
 
     @property
     def first_stored(self) -> Any:
-        """Store time of the oldest message, None in a table without one."""
         return min((broker["first_stored"] for broker in self.brokers if broker["first_stored"]), default=None)
 
     @property
     def last_stored(self) -> Any:
-        """Store time of the newest message, None in a table without one."""
         return max((broker["last_stored"] for broker in self.brokers if broker["last_stored"]), default=None)
 
     @property
     def span(self) -> float:
-        """Seconds from the oldest message to the newest; at least 1, so that rates stay rates."""
+        """Seconds from the oldest message to the newest, at least 1."""
         return max((self.last_stored - self.first_stored).total_seconds(), 1.0) if self.first_stored else 1.0
 
     @property
     def mean_rate(self) -> float:
-        """Bytes a second from the oldest message to the newest."""
         return self.bytes / self.span
 
     def names_of_brokers(self, most: int) -> str:
-        """Returns the names of the first brokers, and how many more there are."""
         names = ", ".join(f"{broker['cluster']}/{broker['broker']}" for broker in self.brokers[:most])
         return names + (f" and {len(self.brokers) - most} more" if len(self.brokers) > most else "")
 
 
 def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str] = ()) -> Facts:
-    """Returns the facts that the registered views give; with ``checks`` those, too, but ``without`` some."""
+    """Facts from the registered views, with ``checks`` those not in ``without``."""
     keys = ", ".join(KEYS[by])
     asked = {
         **{name: query for name, query in CHECKS.items() if checks and name not in without},
@@ -147,7 +137,7 @@ def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str
 
 
 def with_rates(facts: Facts) -> Facts:
-    """Returns facts whose groups have their share and their rates."""
+    """Add share and rates to the groups."""
     seconds = _SECONDS_OF.get(facts.by, facts.span)
     for group in facts.groups:
         group["share"] = group["bytes"] / max(facts.bytes, 1)
@@ -157,13 +147,13 @@ def with_rates(facts: Facts) -> Facts:
 
 
 def answers(spark: SparkSession, queries: Iterable[str]) -> list[list[Row]]:
-    """Returns the rows of each query."""
+    """Rows of each query."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return list(threads.map(lambda query: list(spark.sql(query).toArrow().to_pylist()), queries))
 
 
 def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
-    """Returns what each check found, in a sentence; also where it found nothing, or was not made."""
+    """What each check found, in a sentence."""
     made, checks = checks, {name: checks.get(name, []) for name in CHECKS}
 
     def total(name: str, column: str, **where: Any) -> int:
@@ -208,34 +198,34 @@ def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
 
 
 def moment(value: Any) -> str:
-    """Returns a time as ``2024-05-30 07:15:02``, in UTC."""
+    """A UTC time as ``2024-05-30 07:15:02``."""
     return "?" if value is None else str(value)[:19]
 
 
 def key_text(value: Any) -> str:
-    """Returns a group's key for a person; of a tag nothing that a terminal would obey."""
+    """A group's key, safe for a terminal."""
     if value is None:
         return "(none)"
     return str(value)[:16] if hasattr(value, "hour") else printable(str(value))
 
 
 def span_text(seconds: float) -> str:
-    """Returns how long messages were stored, as people say it: of more than two days, in days."""
+    """A storage duration, in days from two days on."""
     return duration_text(seconds) if seconds < 172_800 else f"{seconds / 86_400:,.1f} days"
 
 
 def number_text(value: float, digits: int) -> str:
-    """Returns a number with so many digits, or with all that it has before its point."""
+    """A number with ``digits`` significant digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def rate_text(rate: float) -> str:
-    """Returns bytes a second as people write them; of a few also parts."""
+    """Bytes per second, with a fraction for small rates."""
     return f"{size_text(rate)}/s" if rate >= 10 else f"{rate:.2g} B/s"
 
 
 def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
-    """Returns lines for a terminal, with the ``shown`` largest groups, and where the others are."""
+    """Lines for a terminal with the ``shown`` largest groups; ``elsewhere`` says where the others are."""
     if not facts.brokers:
         return ["The table is empty."]
     head = (
@@ -266,7 +256,6 @@ def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Returns lines: the first ``left`` columns begin, the others end at common places."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

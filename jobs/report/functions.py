@@ -1,8 +1,4 @@
-"""The SQL functions of ``udfs.functions.scalar``, by one call: ``register(spark)``, then ``SELECT rmq_java_hash(...)``.
-
-What people see (signatures, defaults, comments) is SQL in ``jobs/report/sql/functions.sql``; where it needs more than
-SQL has, a function there calls one of Python's, registered under the same name with a leading underscore.
-"""
+"""SQL functions of ``udfs.functions.scalar``: ``register(spark)``, then ``SELECT rmq_java_hash(...)``."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _NAME = re.compile(r"FUNCTION (\w+)")
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Makes the functions part of this session and returns their names."""
+    """Register the functions in this session and return their names."""
     from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
 
     make: Any = arrow_udf  # its declared overloads want column types written out
@@ -31,7 +27,7 @@ def register(spark: SparkSession) -> list[str]:
 
 
 def run(spark: SparkSession, *path: str) -> list[str]:
-    """Runs the statements of a file below ``jobs/report/sql``, and returns them."""
+    """Run the statements of a file below ``jobs/report/sql``, and return them."""
     found = statements(sql_text(*path))
     for statement in found:
         spark.sql(statement)
@@ -39,10 +35,10 @@ def run(spark: SparkSession, *path: str) -> list[str]:
 
 
 def sql_text(*path: str) -> str:
-    """Returns the text of a file below ``jobs/report/sql``, also where the packages came as a zip."""
+    """Text of a file below ``jobs/report/sql``; works from a zip, too."""
     return resources.files("jobs.report").joinpath("sql", *path).read_text(encoding="utf-8")
 
 
 def statements(text: str) -> list[str]:
-    """Returns the statements of SQL text, without comment lines; a statement ends with a semicolon at a line's end."""
+    """SQL statements without comment lines; a statement ends with a semicolon at a line's end."""
     return [part.strip() for part in re.split(r";\s*(?:\n|$)", _COMMENT.sub("", text)) if part.strip()]

@@ -1,8 +1,4 @@
-"""The page of ``report --html``: one HTML file with everything in it, for people who did not see the run.
-
-It opens from a disk without a network, prints, follows the reader's light or dark setting, and can be read aloud: plots
-have descriptions that state their numbers, tables have captions and headers.
-"""
+"""The page of ``report --html``: one self-contained and accessible HTML file."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ _MOST_BARS = 12
 _MOST_ROWS = 50
 _MOST_SERIES = len(plots.COLOURS)
 MOST_NAMED = _MOST_SERIES + 1
-"""The largest topics, which have a name over time: one more than are drawn, so that the others are known to be more."""
+"""Largest topics with a name over time: one more than are drawn, to detect others."""
 _STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 _MOST_STEPS = 400
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
@@ -38,10 +34,7 @@ _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Pictures:
-    """What is plotted beside the groups: bytes by interval of length ``step`` and topic, and messages by size.
-
-    Only the largest topics have a name (one more than are drawn), all others are None together.
-    """
+    """Bytes by interval of length ``step`` and topic (None for all but the largest), and messages by size."""
 
     step: timedelta
     bytes_by_time: Sequence[Row]
@@ -49,7 +42,7 @@ class Pictures:
 
 
 def require_plots() -> None:
-    """Raises DependencyMissing where matplotlib is not installed."""
+    """Raise DependencyMissing without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise DependencyMissing(
             "--html needs matplotlib",
@@ -58,13 +51,13 @@ def require_plots() -> None:
 
 
 def step_of(span: timedelta) -> timedelta:
-    """Returns the interval in which a span is plotted: a minute, an hour, or as many days as make few enough steps."""
+    """Plot interval of a span: a minute, an hour, or as many days as needed."""
     found = next((step for step in _STEPS if span <= _MOST_STEPS * step), None)
     return found or _STEPS[-1] * -(-span // (_MOST_STEPS * _STEPS[-1]))
 
 
 def read_pictures(spark: SparkSession, facts: Facts) -> Pictures:
-    """Returns what the registered views give for the plots of a table."""
+    """Data for the plots from the registered views."""
     first, last = facts.first_stored, facts.last_stored
     step = step_of(last - first if first else timedelta())
     seconds = int(step.total_seconds())
@@ -82,7 +75,7 @@ def read_pictures(spark: SparkSession, facts: Facts) -> Pictures:
 
 
 def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
-    """Returns the page of one version of a table."""
+    """The page of one version of a table."""
     title = f"What fills {_isolated(printable(locations.name_of(table)))}"
     parts = [_heading(title, facts, table, version)]
     if facts.brokers:
@@ -99,7 +92,7 @@ def render(facts: Facts, pictures: Pictures, table: str, version: int) -> str:
 
 
 def _isolated(name: str) -> str:
-    """Returns a name between marks that keep one written from right to left from turning the words beside it."""
+    """The name between bidi marks, so that right-to-left text does not reorder its surroundings."""
     return f"\u2066{name}\u2069"
 
 
@@ -118,7 +111,6 @@ def _heading(title: str, facts: Facts, table: str, version: int) -> str:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- plots
 def _groups(facts: Facts) -> str:
     shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
     # The mark keeps names that are written from right to left in the order of the keys.
@@ -193,9 +185,8 @@ def _figure(title: str, said: str, svg: str) -> str:
     return f"<section><h2>{escape(title)}</h2>\n<figure>{svg}<figcaption>{escape(said)}</figcaption></figure></section>"
 
 
-# -------------------------------------------------------------------------------------------------------------- tables
 class Amount(str):
-    """A number that has been made text, with its unit."""
+    """A formatted number with its unit."""
 
     __slots__ = ()
 
@@ -267,12 +258,11 @@ def _table(caption: str, rows: Sequence[Row]) -> str:
 
 
 def _time(value: datetime) -> str:
-    """Returns a time's HTML: a line may end before the time of day, and nowhere else."""
+    """A time as HTML that breaks only before the time of day."""
     return " ".join(f"<time>{part}</time>" for part in moment(value).split())
 
 
 def _cell(value: Any) -> tuple[str, bool]:
-    """Returns a cell's HTML, and whether it is a number."""
     if value is None:
         return "–", False  # noqa: RUF001  (what tables have where there is nothing)
     if isinstance(value, datetime):

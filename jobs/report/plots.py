@@ -1,8 +1,4 @@
-"""Plots as SVG text to be put into an HTML page: no file, no script, no font, no link to anything.
-
-Text stays text (searchable, read aloud), in the page's font and in ``currentColor``, so that a plot is readable on a
-dark page, too. The same numbers give the same bytes.
-"""
+"""Plots as SVG text without scripts, fonts or links; the same numbers give the same bytes."""
 
 from __future__ import annotations
 
@@ -21,9 +17,9 @@ if TYPE_CHECKING:
 # Okabe and Ito: told apart also by people who see fewer colours.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
 _INK = "#010203"
-"""Stands for the page's text colour until the SVG is written."""
+"""Placeholder for the page's text colour in the SVG."""
 _WIDTH = 5.6
-"""In inches: on a phone, text is as large as it is here."""
+"""Inches: keeps text readable on a phone."""
 _SHORT = 24
 """Characters of a label: so many of the widest leave room for the bars."""
 _SCALES = (1e12, 1e9, 1e6, 1e3)
@@ -42,7 +38,7 @@ _SETTINGS: dict[Any, Any] = {
 
 
 def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str, description: str) -> str:
-    """Returns horizontal bars, the first on top, each with its value in ``unit``: bytes or messages."""
+    """Horizontal bars, the first on top; ``unit`` is bytes or messages."""
     with _style(name):
         figure, axes = _figure(0.8 + 0.3 * len(labels))
         scale, unit = _scaled(max(values, default=0), unit)
@@ -59,7 +55,7 @@ def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str
 def layers(
     name: str, edges: Sequence[datetime], series: Sequence[tuple[str, Sequence[int]]], *, description: str
 ) -> str:
-    """Returns bytes over time as steps on top of each other, each from one of the ``edges`` to the next."""
+    """Stacked steps of bytes over time, between consecutive ``edges``."""
     with _style(name):
         labels = [label for label, _ in series]
         columns = 2 if max(map(len, labels)) <= _SHORT // 2 else 1
@@ -82,7 +78,6 @@ def layers(
 
 @contextmanager
 def _style(name: str) -> Iterator[None]:
-    """Within it, matplotlib draws as above; texts keep what holds when they are made."""
     import matplotlib as mpl  # noqa: PLC0415  (an extra; nothing else of the program needs it)
 
     with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
@@ -107,19 +102,17 @@ def _dates(axes: Any) -> None:
 
 
 def _scaled(largest: float, unit: str) -> tuple[float, str]:
-    """Returns the number to divide bytes or messages by, and the unit that results."""
     names = ("TB", "GB", "MB", "kB") if unit == "bytes" else (f"{name} {unit}" for name in _LARGE)
     return next((found for found in zip(_SCALES, names, strict=True) if largest >= found[0]), (1.0, unit))
 
 
 def _short(label: str) -> str:
-    """Returns a label that fits; in a legend a leading underscore would hide it."""
+    """A label that fits; matplotlib hides legend labels with a leading underscore."""
     label = label if len(label) <= _SHORT else label[: _SHORT // 2 - 1] + "…" + label[-_SHORT // 2 :]
     return "\u200b" + label if label.startswith("_") else label
 
 
 def _svg(figure: Figure, name: str, description: str, labels: Sequence[str]) -> str:
-    """Returns a plot as text; of ``labels`` that it shortens, a browser shows the whole where one points at them."""
     text = io.StringIO()
     with warnings.catch_warnings():
         # Text is drawn by the page's fonts; matplotlib only measures it.

@@ -1,8 +1,4 @@
-"""``report``: what fills the table ``messages``, by topic, queue, tag, host, hour or date, and what is odd about it.
-
-The report goes to the terminal or as JSON to stdout, all groups into a CSV file, and everything with plots into one
-HTML file (``jobs.report.page``).
-"""
+"""``report``: what fills the table ``messages``, by topic, queue, tag, host, hour or date, and its anomalies."""
 
 from __future__ import annotations
 
@@ -34,24 +30,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHOWN = 20
-"""Groups that the terminal shows; JSON, CSV (``MOST_GROUPS``) and the page have more."""
+"""Groups on the terminal; JSON, CSV (``MOST_GROUPS``) and the page have more."""
 MOST_IN_JSON = 10_000
 _MUCH = 256 << 20
-"""Bytes of a table, some ten million messages, from which on Java's second compiler earns more than it costs."""
+"""Table bytes, about ten million messages, from which on Java's second compiler pays."""
 _FORMULA = re.compile('(^|;)([\\s"]*[=+@\uff1d\uff0b\uff0d\uff20-])')
-"""What a spreadsheet takes for a formula: at the start of a cell, also of one that ends at a semicolon; in full width,
-too.
-"""
+"""What spreadsheets take for a formula: at the start of a cell or after a semicolon, also in full width."""
 _UNREADABLE = re.compile(
     r"\[(?:FAILED_READ_FILE|PATH_NOT_FOUND|DELTA_).*|Could not find any delta files.*|FileNotFoundError: .*"
 )
-"""What Spark, Delta and Arrow say of a table whose log or files are damaged or gone."""
+"""Messages of Spark, Delta and Arrow for a damaged or missing log or file."""
 
 
 def run(options: ReportOptions, reporter: Reporter) -> Report:
-    """Returns the report of one table; raises MissingInput if there is none, NotAStore for anything else in its place,
-    WriteFailed if a page or a CSV file cannot be written, DependencyMissing without matplotlib for a page.
-    """
+    """Report on one table."""
     for file in filter(None, (options.html, options.csv)):
         outputs.refuse_directory(locations.absolute(file))
     if options.html is not None:
@@ -64,9 +56,7 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
 
 
 def measured(options: ReportOptions, reporter: Reporter) -> Facts:
-    """Returns the facts that Spark finds, and writes the page if the options ask for it; raises MissingInput for a
-    table whose log or files cannot be read.
-    """
+    """Facts of the table by Spark; also writes the page."""
     checks = options.checks or options.html is not None
     path = locations.absolute(options.table)
     table = messages_table.open_table(path)
@@ -91,9 +81,7 @@ def measured(options: ReportOptions, reporter: Reporter) -> Facts:
 
 
 def narrow(spark: SparkSession, options: ReportOptions, names: Sequence[str]) -> None:
-    """Limits the view ``messages`` to the rows of the report. If that drops rows between others, the ends of runs are
-    unknown. Of topics, retries, transactions and delays are in other topics: those views keep all rows, and select.
-    """
+    """Limit the view ``messages`` to the report's rows; ends of runs become unknown where rows between are dropped."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
 
     rows, unknown = spark.table("messages"), set[str]()
@@ -123,18 +111,17 @@ def narrow(spark: SparkSession, options: ReportOptions, names: Sequence[str]) ->
 
 
 def not_judged(options: ReportOptions) -> tuple[str, ...]:
-    """Returns the checks that a selection allows no answer to: what waits elsewhere belongs to a topic, not a queue."""
+    """Checks without an answer for a selection: what waits elsewhere belongs to a topic, not to a queue."""
     held = any(one.queue_id is not None or one.topic in (*HOLDING_TOPICS, *OP_TOPICS) for one in options.topics)
     return BY_REAL_TOPIC if held else ()
 
 
 def _calendar(milliseconds: int) -> datetime:
-    """Returns a time; one outside of years 1 to 9999 becomes the nearest one inside."""
     return EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_MILLISECOND), LAST_MILLISECOND))
 
 
 def named(options: ReportOptions) -> str:
-    """Returns the table's name, and the part of it that the report covers."""
+    """Table name and the part that the report covers."""
     times = {"from": options.begin, "to": options.end}
     return ", ".join([
         options.table,
@@ -145,7 +132,7 @@ def named(options: ReportOptions) -> str:
 
 
 def facts_for_json(facts: Facts) -> Row:
-    """Returns the report's own fields; at most ``MOST_IN_JSON`` groups, the largest."""
+    """Report fields; at most ``MOST_IN_JSON`` groups."""
     return {
         "by": facts.by,
         "messages": facts.messages,
@@ -160,7 +147,7 @@ def facts_for_json(facts: Facts) -> Row:
 
 
 def to_csv(facts: Facts) -> str:
-    """Returns the groups as CSV (RFC 4180) with a header."""
+    """Groups as CSV (RFC 4180) with a header."""
     names = list(facts.groups[0]) if facts.groups else [*KEYS[facts.by], "messages", "bytes"]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, names)
@@ -170,10 +157,7 @@ def to_csv(facts: Facts) -> str:
 
 
 def csv_cell(name: str, value: Any) -> Any:
-    """Returns a cell that no spreadsheet takes for a formula (OWASP, CSV Injection) and that has no control character.
-
-    Tags and topics are what producers chose: what begins like a formula gets an apostrophe before it.
-    """
+    """A cell without control characters, and with an apostrophe before a formula (OWASP, CSV Injection)."""
     if isinstance(value, datetime) and name.endswith("_stored"):
         return value.isoformat(" ", "microseconds")  # all of a column alike
     return _FORMULA.sub(r"\1'\2", printable(value)) if isinstance(value, str) else value

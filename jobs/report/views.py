@@ -1,10 +1,7 @@
 r"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
-Each is a file in ``jobs/report/sql/views``: a question, a CREATE VIEW with comments, and nothing that needs Python
-(except ``traces``).
-
-In ``spark-sql`` the files are run as they are, after one that makes ``messages`` (a table with bodies has its own
-``body``; rows that a version before the column ``queue_run`` loaded need ``register``)::
+Each is a file in ``jobs/report/sql/views``, and all but ``traces`` are SQL alone. ``spark-sql`` runs them after
+this (a table with bodies has its own ``body``; rows loaded without ``queue_run`` need ``register``)::
 
     CREATE TEMPORARY VIEW messages AS SELECT *, CAST(NULL AS BINARY) AS body FROM delta.`/data/messages`;
 
@@ -14,7 +11,7 @@ In ``spark-sql`` the files are run as they are, after one that makes ``messages`
       --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
       -i messages.sql -i jobs/report/sql/views/storage_by_topic.sql
 
-For ``beeline`` or a BI tool, functions included, this opens a session to JDBC on this machine::
+For ``beeline`` or a BI tool, functions included, this opens a session to local JDBC::
 
     from pyspark.sql import SparkSession
     from jobs.report import views
@@ -55,20 +52,20 @@ VIEWS = (
     "storage_by_topic", "storage_by_queue", "storage_by_tag", "storage_by_host", "storage_by_hour", "storage_by_date",
     "throughput", "size_buckets", *_OF_CHECKS, "messages_gaps",
 )  # fmt: skip
-"""Each reads ``messages`` and views before it."""
+"""Each view reads ``messages`` and earlier views."""
 TRACE_VIEWS = ("traces", "consumptions")
 """Views that need bodies and the functions of ``jobs.report.functions``."""
 _OF_PLOTS = ("storage_by_topic", "throughput", "size_buckets")
 
 
 def of_report(by: str, *, checks: bool, plots: bool) -> tuple[str, ...]:
-    """Returns the views that a report by these groups asks: to register one takes a tenth of a second."""
+    """Views that a report needs: registering one takes a tenth of a second."""
     names = {"storage_by_date", f"storage_by_{by}", *(_OF_CHECKS if checks else ()), *(_OF_PLOTS if plots else ())}
     return tuple(name for name in VIEWS if name in names)
 
 
 def over_table(started: SparkSession, table: MessagesTable, names: Sequence[str]) -> SparkSession:
-    """Returns a new session with these views over a table; its time zone is UTC."""
+    """A new session in UTC with these views over a table."""
     spark = started.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     register(spark, _rows_of(spark, table), names)
@@ -81,15 +78,11 @@ def needs_delta(table: MessagesTable) -> bool:
 
 
 def _reaches(table: MessagesTable) -> bool:
-    """True if Spark has a connector for the table's storage."""
     return locations.is_local(table.path) or table.path.startswith("hdfs://")
 
 
 def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
-    """Returns the rows of a table, as of its version: by Spark's reader of Parquet, which needs no Delta and starts
-    seconds sooner; on storage that Spark has no connector for by Arrow in tasks, kept where the first query has read
-    them; else by Delta.
-    """
+    """Rows of the table's version, by Spark's Parquet reader (starts seconds sooner), Arrow in tasks, or Delta."""
     own = pa.schema([field for field in table.schema if field.name.lower() in schemas.MESSAGES_WITH_BODY.names])
     columns = schemas.to_spark(own)
     # A bare path would be looked for in Hadoop's ``fs.defaultFS``.
@@ -113,7 +106,7 @@ def _rows_of(spark: SparkSession, table: MessagesTable) -> DataFrame:
 
 
 def require_delta(spark: SparkSession) -> None:
-    """Raises DependencyMissing where Spark cannot read Delta tables."""
+    """Raise DependencyMissing if Spark cannot read Delta tables."""
     jvm: Any = spark._jvm
     extensions = f"{spark.conf.get('spark.sql.extensions', '')} {spark.conf.get('spark.sql.catalog.spark_catalog', '')}"
     if type(jvm.org.apache.spark.sql.delta.DeltaLog).__name__ != "JavaClass" or "Delta" not in extensions:
@@ -126,10 +119,7 @@ def require_delta(spark: SparkSession) -> None:
 
 
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
-    """Makes ``messages`` and views over it temporary views of this session, whose settings follow the data.
-
-    A table without bodies gets empty ones.
-    """
+    """Create ``messages`` (NULL for missing bodies) and views as temporary views; fits the session to the data."""
     if hasattr(messages, "_jdf"):  # Spark Connect tells no size, and its settings are the server's
         data_size.fit_session(spark, data_size.estimated_size(messages))
     messages.selectExpr(*columns_of(messages)).createOrReplaceTempView("messages")
@@ -151,13 +141,11 @@ _LONG_WAY = {
     **dict.fromkeys(schemas.RUNS, "CAST(NULL AS INT)"),
     schemas.BODY: "CAST(NULL AS BINARY)",
 }
-"""Columns that a table may lack, and what they are then."""
+"""SQL for columns that a table may lack."""
 
 
 def columns_of(messages: DataFrame) -> list[str]:
-    """Returns the columns of the view ``messages``, as SQL. What rows lack that an older ``load`` wrote comes from the
-    map of their properties: reading that takes five times as long as a column.
-    """
+    """Columns of the view ``messages`` as SQL; what older rows lack comes from the slower properties map."""
     present = messages.columns
     older = not {*schemas.FROM_PROPERTIES, *schemas.RUNS} <= set(present)
     older = older or bool(messages.where("queue_run IS NULL").select("queue_run").take(1))
@@ -173,16 +161,13 @@ def columns_of(messages: DataFrame) -> list[str]:
 
 
 def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
-    """Makes ``consumer_offsets``, which ``load`` keeps beside ``messages``, and the view ``lag`` temporary views."""
+    """Create ``consumer_offsets``, and the view ``lag``, as temporary views."""
     consumer_offsets.createOrReplaceTempView("consumer_offsets")
     functions.run(spark, "views", "lag.sql")
 
 
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
-    """Makes ``messages`` over a table, and views over it, views of the session's current database, for tools whose
-    catalog outlives a session. ``table`` is as in SQL: a name, or delta.`/data/messages`. Columns that it gets later
-    (``body``, with the first load with bodies) are NULL or as of older rows, until this is called again.
-    """
+    """Create permanent views over ``table``, as named in SQL; columns added later are NULL until the next call."""
     database = spark.catalog.currentDatabase()
     if not hasattr(spark, "newSession"):
         what = "Spark Connect opens no session without this one's temporary views"

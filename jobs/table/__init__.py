@@ -1,13 +1,6 @@
-"""The table ``messages``, and reading a log without a table.
+"""The table ``messages``, and reading a log without a table (``datasource``, ``stream``).
 
-==================  ==================================================================================================
-the job             ``load``; ``load_window``: what it reads; ``continuation``: whether the log goes on
-                    from the table; ``drafts``: files that tasks wrote while they read
-Delta               ``messages_table``, by delta-rs; ``table_places``: local, S3, GCS, Azure, HDFS;
-                    ``commits`` is what a load writes into Delta's log, and what a RESTORE leaves of it
-delays              ``deliveries``: levels that are shorter than was assumed
-damage              ``salvaged_rows``: rows that were read past it
-offsets of groups   ``consumer_offsets``, a table beside it
-without a table     ``datasource`` (batch), ``stream``
-==================  ==================================================================================================
+``load`` reads a ``load_window`` of a log that continues the table (``continuation``), and tasks write ``drafts``. The
+Delta table is ``messages_table``, its log ``commits``, its storage ``table_places``. ``deliveries`` checks delay
+levels, ``salvaged_rows`` replaces rows read past damage, ``consumer_offsets`` is a table beside it.
 """

@@ -2,24 +2,20 @@
 
 ==========================  ==========================================================================================
 transaction of Delta's      ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH`` -> the commit-log offset where the last load
-                            ended. Kept for ever. A repair begins the next epoch, because its end may lie further back
-another, of loads of        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TOPIC:QUEUE`` -> the same offset
-some topics
-another, of loads past      ``rocketmq-store-spark/CLUSTER/BROKER/salvaged/EPOCH`` -> where the first damage was
-damage
+                            ended. Kept for ever. A repair begins the next epoch, because its end may be lower
+loads of some topics        ``rocketmq-store-spark/CLUSTER/BROKER/EPOCH/TOPIC,TOPIC:QUEUE`` -> the same offset
+loads past damage           ``rocketmq-store-spark/CLUSTER/BROKER/salvaged/EPOCH`` -> where the first damage was
 another                     ``rocketmq-store-spark/CLUSTER/BROKER/tail/EPOCH`` -> CRC-32 of the last bytes loaded
 files that were added       with the smallest and largest values that Delta skips files by
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
 
-An append looks at the transactions of its broker in this epoch and the next, and fails when another commit has written
-one of them since the load looked at the table: delta-rs commits only right after the version that was looked at. So of
-two loads of a broker one passes, and so does one of a load and a repair; loads of several brokers do not hinder each
-other.
+An append checks its broker's transactions of this epoch and the next, and fails if another commit has written one
+since. delta-rs commits only directly after the version that was read. So one of two loads of a broker passes; loads of
+different brokers do not conflict.
 
-``RESTORE TABLE ... TO VERSION``, and FSCK where files are lost, take rows away and leave Delta's transactions as they
-are: these still say that the rows were loaded. Only the history tells: it is read from Delta's log, from the newest
-commit back to the load.
+``RESTORE TABLE ... TO VERSION``, and FSCK for lost files, remove rows but keep Delta's transactions; only the history
+shows it, read back from the newest commit to the load.
 
 ==========================  ==========================================================================================
 ``_delta_log/N.json``       one action a line; N has 20 digits. Old ones go after ``delta.logRetentionDuration``
@@ -48,21 +44,17 @@ from udfs.table import schemas
 APPLICATION = "rocketmq-store-spark"
 _SALVAGED, _TAIL = "salvaged", "tail"
 _MOST_PARTS = 10_000
-"""More than a checkpoint has: each takes up to a million files."""
+"""More than a checkpoint has: each part takes up to a million files."""
 _READ = re.compile(r"_last_checkpoint|\d{20}\..*(?:json|parquet|crc)")
 """Names in Delta's log that delta-rs opens."""
 _ACTIONS = re.compile(r"\d{20}\.(?:checkpoint\..*)?json")
-"""Of these, those with an action a line."""
+"""Those with one action a line."""
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.[\w.-]+)?\.(?:parquet|json)")
 
 
 @dataclass(frozen=True)
 class BrokerState:
-    """How far a broker was loaded: up to ``end``, in which ``epoch`` of repairs, and which ``topics`` (empty: all).
-
-    ``recorded`` says that the table's transactions tell so; else its rows do. From ``salvaged_from`` on rows were read
-    past damage of the log. ``tail`` is the CRC-32 of the log's bytes before ``end``; another log has another one.
-    """
+    """How far a broker was loaded, by transactions if ``recorded``; ``tail``: CRC-32 of the bytes before ``end``."""
 
     end: int
     epoch: int
@@ -74,10 +66,7 @@ class BrokerState:
 
 @dataclass(frozen=True)
 class BrokerRows:
-    """Rows of a broker from ``begin`` on.
-
-    ``done`` is where the log ended and ``epoch`` the epoch in which it is recorded; ``metadata`` goes into the history.
-    """
+    """Rows of a broker from ``begin`` on; the log ended at ``done``; ``metadata`` goes into the history."""
 
     cluster: str
     broker: str
@@ -91,7 +80,7 @@ class BrokerRows:
 
 @dataclass(frozen=True)
 class Commit:
-    """A version of the table, the rows it brought, and whether there may be delayed messages among them."""
+    """A version of the table, its new rows, and whether delayed messages may be among them."""
 
     version: int
     rows: int
@@ -103,7 +92,7 @@ class Overtaken(Exception):
 
 
 def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -> BrokerState | None:
-    """Returns how far a broker was loaded, from a table's transactions; None if they do not say."""
+    """How far a broker was loaded according to a table's transactions."""
     prefix = application_prefix(cluster, broker)
     ends: dict[int, int] = {}
     topics: dict[int, tuple[str, ...]] = {}
@@ -124,9 +113,7 @@ def recorded_state(transactions: Mapping[str, int], cluster: str, broker: str) -
 
 
 def obstacle(metadata: Mapping[str, Any]) -> str | None:
-    """Returns what in a table's properties and columns keeps files of ours from being rows as they are, None where
-    nothing does. ``metadata`` is the table's, as Delta's log has it.
-    """
+    """Property or column of a table's ``metadata`` that plain files of rows would violate."""
     for name, value in metadata["configuration"].items():
         if name.startswith("delta.constraints."):
             return f"the constraint {name.rpartition('.')[2]}"
@@ -143,7 +130,7 @@ def obstacle(metadata: Mapping[str, Any]) -> str | None:
 
 
 def recorded_by(what: BrokerRows, topics: Sequence[str], transactions: Mapping[str, int]) -> dict[str, int]:
-    """Returns the transactions of a load; ``transactions`` are those before it."""
+    """The transactions of a load; ``transactions`` are the previous ones."""
     prefix = application_prefix(what.cluster, what.broker)
     found = {f"{prefix}{what.epoch}": what.done}
     if topics:
@@ -157,9 +144,7 @@ def recorded_by(what: BrokerRows, topics: Sequence[str], transactions: Mapping[s
 
 
 def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: BrokerState | None) -> None:
-    """Raises Overtaken unless a table's transactions of the epoch that was seen, and of a repair's after it, are those
-    of the state on which rows are based.
-    """
+    """Raise Overtaken if the broker's transactions changed since ``seen``, or a repair began the next epoch."""
     prefix = application_prefix(what.cluster, what.broker)
     epoch, end = (seen.epoch, seen.end) if seen and seen.recorded else (what.epoch, None)
     if transactions.get(f"{prefix}{epoch}") != end or f"{prefix}{epoch + 1}" in transactions:
@@ -167,20 +152,17 @@ def refuse_overtaken(transactions: Mapping[str, int], what: BrokerRows, seen: Br
 
 
 def application_prefix(cluster: str, broker: str) -> str:
-    """Returns how the names of a broker's transactions begin."""
+    """Prefix of the names of a broker's transactions."""
     return f"{APPLICATION}/{quote(cluster, safe='')}/{quote(broker, safe='')}/"
 
 
 Actions = Sequence[Mapping[str, Any]]
 _TAKING = ("RESTORE", "FSCK")
-"""Operations that take rows away and leave transactions as they are."""
+"""Operations that remove rows and keep transactions."""
 
 
 def refuse_irregular_log(table: str) -> None:
-    """Raises NotAStore where a local table's log has anything but regular files of bounded sizes under names that are
-    read, MissingInput where it is no directory, and for newer commits than its checkpoint that are not as Delta writes
-    them: delta-rs waits for a pipe, reads a file whole however large, and dies of deep JSON and of negative sizes.
-    """
+    """Refuse what delta-rs waits for (pipes), reads whole (huge files), or dies of (deep JSON, bad sizes)."""
     log = locations.join(table, "_delta_log")
     if not locations.is_local(table) or (entries := files.list_directory(log)) is None:
         return
@@ -198,7 +180,7 @@ def refuse_irregular_log(table: str) -> None:
 
 
 def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
-    """Yields version and actions of a table's commits, the newest first, as far back as Delta's log has them."""
+    """Version and actions of a table's commits, newest first, as far as Delta's log has them."""
     for version in range(newest, -1, -1):
         try:
             content = files.read_bytes(locations.join(table, "_delta_log", f"{version:020d}.json"))
@@ -208,7 +190,6 @@ def commits_back_from(table: str, newest: int) -> Iterator[tuple[int, Actions]]:
 
 
 def _actions_in(table: str, content: bytes) -> Actions:
-    """Returns the actions of a commit, or of a checkpoint in JSON."""
     with understanding(table):
         actions = [dict(json.loads(line)) for line in content.splitlines() if line.strip()]
         for added in (action["add"] for action in actions if "add" in action):
@@ -219,12 +200,12 @@ def _actions_in(table: str, content: bytes) -> Actions:
 
 
 NOT_DELTAS = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What becomes of a log in which something else stands than Delta writes."""
+"""Errors from a log that Delta did not write."""
 
 
 @contextmanager
 def understanding(table: str) -> Iterator[None]:
-    """Within it, a log that is not as Delta writes one raises MissingInput."""
+    """Turn errors from a malformed log into MissingInput."""
     try:
         yield
     except NOT_DELTAS as error:
@@ -233,7 +214,7 @@ def understanding(table: str) -> Iterator[None]:
 
 
 def newest_checkpoint(table: str, newest: int) -> tuple[int, list[str]] | None:
-    """Returns version and files of the newest checkpoint of a version or before, None without one."""
+    """Version and files of the newest checkpoint up to a version."""
     log = locations.join(table, "_delta_log")
     try:
         last = json.loads(files.read_bytes(locations.join(log, "_last_checkpoint")))
@@ -257,7 +238,7 @@ def newest_checkpoint(table: str, newest: int) -> tuple[int, list[str]] | None:
 
 
 def transactions_of(table: str, newest: int) -> dict[str, int]:
-    """Returns the newest version of each application's transactions; raises MissingInput if the log lacks commits."""
+    """Newest version of each application's transactions; MissingInput if the log lacks commits."""
     found: dict[str, int] = {}
     checkpoint = newest_checkpoint(table, newest)
     reached, first = newest + 1, checkpoint[0] + 1 if checkpoint else 0
@@ -279,14 +260,13 @@ def transactions_of(table: str, newest: int) -> dict[str, int]:
 
 
 def is_whole(table: str, newest: int) -> bool:
-    """Returns whether Delta's log has every version since the first one or the newest checkpoint."""
+    """True if Delta's log has every version since the first one or the newest checkpoint."""
     checkpoint = newest_checkpoint(table, newest)
     there = {entry.name for entry in files.list_directory(locations.join(table, "_delta_log")) or ()}
     return all(f"{version:020d}.json" in there for version in range(checkpoint[0] + 1 if checkpoint else 0, newest + 1))
 
 
 def _transactions_in(table: str, checkpoint: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the transactions that a file of a checkpoint has, Parquet or, of version 2, JSON."""
     if checkpoint.endswith(".json"):
         yield from (action["txn"] for action in _actions_in(table, files.read_bytes(checkpoint)) if "txn" in action)
         return
@@ -297,10 +277,8 @@ def _transactions_in(table: str, checkpoint: str) -> Iterator[Mapping[str, Any]]
 
 
 def taken_away(commits: Iterable[tuple[int, Actions]], transaction: str, end: int) -> tuple[int, str] | None:
-    """Returns version and operation of the RESTORE or FSCK that took a load's rows away, None if they are still there.
-
-    The load is the commit that recorded ``end`` for ``transaction``. Where the log no longer has it, a RESTORE may have
-    gone back before it. Raises ``NOT_DELTAS``, so ValueError for a RESTORE of a version that was not there yet.
+    """Version and operation of the RESTORE or FSCK that removed the rows of the commit with ``end`` for
+    ``transaction``; if the log no longer has it, a RESTORE may have gone back before it. Raises ``NOT_DELTAS``.
     """
     taken: dict[int, tuple[int, str]] = {}
     newest = version = -1

@@ -1,9 +1,4 @@
-"""The Delta table ``consumer_offsets`` beside ``messages``: what groups had committed when their broker was loaded.
-
-Each load appends one snapshot: a row for each group, topic and queue. The view ``lag`` shows the newest of each broker.
-The table lies beside that of the messages, ``TABLE_consumer_offsets``, and needs no JVM. Tables and stores that are not
-on a local file system have none.
-"""
+"""The Delta table ``TABLE_consumer_offsets``: a snapshot of committed offsets for each load, on local disks only."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSET
 
 SUFFIX = "_consumer_offsets"
 _ATTEMPTS = 5
-"""Of several that find no table and make one, delta-rs lets all but one fail."""
+"""If several processes create the table at once, delta-rs lets all but one fail."""
 SCHEMA = pa.schema([
     pa.field("cluster", pa.string()),
     pa.field("broker", pa.string()),
@@ -39,7 +34,7 @@ SCHEMA = pa.schema([
 
 
 def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[int, list[str]]:
-    """Returns the number of rows that were added to the table beside ``table``, and notes; raises WriteFailed."""
+    """Append a snapshot; returns the number of rows, and notes."""
     if not (locations.is_local(store.root) and locations.is_local(table)):
         return 0, []
     config = locations.join(store.root, "config")

@@ -1,6 +1,4 @@
-"""Does the log continue what was loaded? Compares the newest rows with the records at their offsets, and the CRC of the
-bytes before the end of the last load.
-"""
+"""Does the log continue what was loaded? Compares the newest rows, and the CRC of the bytes before the end."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ _TAIL = 4096
 
 
 def tail_of(segments: Sequence[Segment], end: int) -> int | None:
-    """Returns the CRC-32 of up to 4,096 bytes before an offset, all in one segment; None if that segment is gone. Two
-    logs with the same offsets differ in it.
-    """
+    """CRC-32 of up to 4,096 bytes of a segment before an offset, to distinguish logs; None without the segment."""
     segment = segment_at(segments, end - 1)
     if segment is None:
         return None
@@ -37,9 +33,7 @@ def tail_of(segments: Sequence[Segment], end: int) -> int | None:
 
 
 def newest_row_in_log(store: OpenedStore, rows: Sequence[Row], reading: LogReading) -> Row | None:
-    """Returns the newest of some rows whose record is in the log, and is the same: the reading has proven it, or, in
-    front of where that begins, the sizes lead to it.
-    """
+    """Newest of these rows whose record is the same in the log, proven by the reading or, before it, by the sizes."""
     wanted = {row["commit_log_offset"]: row for row in rows}
     for offsets, blocks in _parts_with(store, reading, sorted(wanted)):
         found = [row for row in _records_at(store, blocks, offsets) if row == wanted[row["commit_log_offset"]]]
@@ -49,10 +43,7 @@ def newest_row_in_log(store: OpenedStore, rows: Sequence[Row], reading: LogReadi
 
 
 def begins_inside_a_record(store: OpenedStore, window: Window, reading: LogReading) -> bool:
-    """Returns whether rows would begin inside a record that the table does not have.
-
-    Where only some topics were loaded, the newest row may lie far before the offset at which a log was rewritten.
-    """
+    """True if rows would begin inside a record without a row, as after a rewrite of other topics."""
     last = window.last
     if last is not None and last["commit_log_offset"] + last["size"] >= window.rows_from:
         return False
@@ -69,7 +60,6 @@ def begins_inside_a_record(store: OpenedStore, window: Window, reading: LogReadi
 def _parts_with(
     store: OpenedStore, reading: LogReading, offsets: Sequence[int]
 ) -> Iterator[tuple[list[int], Iterator[RecordBlock]]]:
-    """Yields each part of the log in which some of these offsets lie, the newest first: these, and its records."""
     rules = DecodeRules(as_broker=store.as_broker, properties=())
     for proven in reversed(proven_ranges(reading.scans)):
         inside = [offset for offset in offsets if proven.split.start <= offset < proven.split.stop]
@@ -87,7 +77,6 @@ def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[Recor
 
 
 def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:
-    """Returns the ``IDENTITY`` of those records that begin at some ascending offsets."""
     rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
     found: list[Row] = []
     for block in blocks:

@@ -74,15 +74,12 @@ _FEW_SEGMENTS = 8
 
 
 def register(spark: SparkSession) -> None:
-    """Makes ``format("rocketmq-commitlog")`` known to a session."""
+    """Register ``format("rocketmq-commitlog")`` in a session."""
     spark.dataSource.register(CommitLogSource)
 
 
 class CommitLogSource(DataSource):
-    """The format. Everything here runs where the query is planned; what reads is in ``udfs.table.datasource``.
-
-    Options are told apart without case, ``-`` and ``_``. Raises UsageError for one that the format does not have.
-    """
+    """The format, where the query is planned; ``udfs.table.datasource`` reads. Option names ignore case, - and _."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -98,7 +95,6 @@ class CommitLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Returns the columns of ``messages`` that the options ask for."""
         if self._defects:
             return schemas.to_spark(schemas.DEFECTS)
         names = [name.strip() for name in self._given.get("columns", "").split(",") if name.strip()]
@@ -107,7 +103,7 @@ class CommitLogSource(DataSource):
         return schemas.to_spark(_selected(HEAD_COLUMNS if names == ["heads"] else names))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns the reader of the log as it is now: its end is fixed here."""
+        """Reader of the log up to its current end."""
         options = self._log_options()
         store = open_store(options, needs_index_sizes=False)
         if self._defects:
@@ -125,7 +121,6 @@ class CommitLogSource(DataSource):
         return replace(reader, log_partitions=proven_partitions(reading, 0), rules=rules)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Returns the reader of the log as it grows; raises UsageError for options that no stream takes."""
         options = self._log_options()
         if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
@@ -134,7 +129,6 @@ class CommitLogSource(DataSource):
         return LogStreamReader(options, reader, most_bytes)
 
     def _log_reader(self, store: OpenedStore, schema: StructType) -> LogReader:
-        """Returns what reads rows of these columns, without a partition to read."""
         columns = _selected(schema.names)
         _demand(columns, schema)
         rules = RowRules(
@@ -158,7 +152,6 @@ class CommitLogSource(DataSource):
         return _choice(self._given, name, ("false", "true")) == "true"
 
     def _parsed(self, name: str, parse: Callable[[str], Value], default: Default) -> Value | Default:
-        """Returns the value of an option, read as the command line reads it."""
         if name not in self._given:
             return default
         try:
@@ -185,11 +178,8 @@ class CommitLogSource(DataSource):
 
 
 def plan_partitions(store: OpenedStore, options: LogOptions) -> tuple[LogPartition, ...]:
-    """Returns what the tasks are to read.
-
-    Whether damage or the log's end breaks a chain off, only the log after it can tell. So the last segment that was
-    written is read here; the tasks prove the others themselves. A log in which a segment begins earlier than the one
-    before it is read in whole: it may be of an older log.
+    """Plan what the tasks read. Only the log after a break shows whether it is damage or the end, so the last written
+    segment is read here; tasks prove the others. A log with a segment older than the one before it is read whole.
     """
     segments = store.segments
     until = store.committed if options.until_offset is None else options.until_offset
@@ -204,7 +194,7 @@ def plan_partitions(store: OpenedStore, options: LogOptions) -> tuple[LogPartiti
 
 
 def first_times(segments: Sequence[Segment]) -> dict[int, int]:
-    """Returns the store timestamp of the first record of each segment that begins with one, by the segment's base."""
+    """Store time of the first record of each segment that begins with one, by the segment's base."""
     times = {}
     for segment in segments:
         with files.RangeReader(segment.path) as reader:
@@ -216,7 +206,7 @@ def first_times(segments: Sequence[Segment]) -> dict[int, int]:
 
 
 def defects(reading: LogReading) -> pa.Table:
-    """Returns the ranges of a log that are not messages of its own, in log order."""
+    """Ranges of a log that are not messages of its own, in log order."""
     rows = [
         (item.begin, item.end, kind, item.reason)
         for kind, ranges in (("damaged", reading.damaged), ("stale", reading.stale))
@@ -237,7 +227,6 @@ def _selected(names: Sequence[str]) -> pa.Schema:
 
 
 def _demand(columns: pa.Schema, schema: StructType) -> None:
-    """Raises UsageError where a schema does not have these columns as they are; its comments may be others."""
     fitting = schemas.to_spark(columns)
     wanted, given = ([(one.name, one.dataType, one.nullable) for one in fields] for fields in (fitting, schema))
     if wanted != given:
@@ -245,7 +234,6 @@ def _demand(columns: pa.Schema, schema: StructType) -> None:
 
 
 def _choice(given: dict[str, str], name: str, values: Sequence[Chosen]) -> Chosen:
-    """Returns which of some values an option has; the first one where it was not given."""
     text = given.get(name, values[0]).lower()
     for value in values:
         if value == text:
@@ -254,5 +242,4 @@ def _choice(given: dict[str, str], name: str, values: Sequence[Chosen]) -> Chose
 
 
 def _list_of(parse: Callable[[str], Value]) -> Callable[[str], tuple[Value, ...]]:
-    """Returns the parser of a comma-separated list."""
     return lambda text: tuple(parse(part.strip()) for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""Delay levels against what shows them: the store's own queues, and deliveries that come too early."""
+"""Delay levels compared with the store's queues, and with deliveries that are too early."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from storeformat.store.delay_levels import contradicted
 
 
 def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
-    """Returns a note where the store's own queues show other delay levels than ``--set`` names; raises WrongSettings
-    where they were not given: due times and tags_code would be wrong for good.
-    """
+    """Note, or WrongSettings without ``--set``, if the store's queues prove other delay levels."""
     wrong = contradicted(shown, store.dispatch_rules().delay_millis)
     if not wrong:
         return []
@@ -42,14 +40,12 @@ GROUP BY waiting.came_as, waiting.uniq_key, waiting.reconsume_times
 
 
 def shortest_delays(table: MessagesTable, cluster: str, broker: str, begin: int) -> dict[int, int]:
-    """Returns, by delay level, the fewest milliseconds from the storing of a message to its delivery, in a broker's
-    rows from an offset on. Only messages count that are there twice: once waiting, once delivered.
-    """
+    """Shortest delay (ms) by level, of messages stored just twice: waiting and delivered."""
     question = f"SELECT level, min(delay) AS delay FROM (SELECT {_SHORTEST}) WHERE pairs = 1 GROUP BY level"
     rows = table.answer(question, cluster, broker, begin)
     return dict(zip(rows["level"].to_pylist(), rows["delay"].to_pylist(), strict=True))
 
 
 def too_early(shortest: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
-    """Returns the levels at which a message came before it was due."""
+    """Levels at which a message was delivered before it was due."""
     return [level for level, delay in sorted(shortest.items()) if delay < sum(delay_millis[level - 1 : level])]

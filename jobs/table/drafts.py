@@ -1,4 +1,4 @@
-"""Files of rows that tasks wrote while they proved the log: which of them hold, and which are removed."""
+"""Files of rows that tasks wrote while they proved the log: which are kept, and which are removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 
 
 class Drafts:
-    """The drafts of one load, and a runner whose scans leave them."""
+    """The drafts of one load, and a runner whose scans write them."""
 
     def __init__(self, runner: Runner, write: WriteFiles) -> None:
         self._runner = runner
@@ -28,7 +28,7 @@ class Drafts:
         self._files: dict[tuple[int, ...], Sequence[WrittenFile]] = {}
 
     def map(self, what: str, task: Callable[[Iterator[Item]], Iterable[Row]], items: Sequence[Item]) -> list[Row]:
-        """Returns the rows that ``task`` yields for ``items``; a scan of splits writes their rows besides."""
+        """Run a task; a scan of splits also writes their rows."""
         if not isinstance(task, ScanTask):
             return self._runner.map(what, task, items)
         splits: Any = items
@@ -44,9 +44,7 @@ class Drafts:
     def take(
         self, ranges: Sequence[ProvenRange], from_offset: int, doubt: Doubt = NO_DOUBT
     ) -> tuple[list[WrittenFile], tuple[ProvenRange, ...]]:
-        """Returns the files of proven ranges, which are no longer drafts, and the ranges that have none: a judgement
-        changed or doubts them, or their rows were to begin elsewhere. All other drafts are removed.
-        """
+        """Usable files of proven ranges, and the ranges without one; all other drafts are removed."""
         held: list[WrittenFile] = []
         missing = []
         for proven in ranges:
@@ -61,23 +59,20 @@ class Drafts:
         return held, tuple(missing)
 
     def discard(self) -> None:
-        """Removes what nobody took. Nothing of it is in a version of the table."""
         for found in self._files.values():
             remove_files(self._write.table, found)
         self._files = {}
 
 
 def remove_files(table: str, written: Iterable[WrittenFile]) -> None:
-    """Removes files that no version of the table has."""
+    """Remove files that are in no version of the table."""
     for file in written:
         with suppress(StoreFormatError):  # what stays is harmless, VACUUM removes it; why the load ended says more
             files.remove_object(locations.join(table, file.path))
 
 
 def remove_files_of(run: str, table: str) -> None:
-    """Removes all files that a run has written into a local table, also those at which a task was killed. None of them
-    may be in a version of the table.
-    """
+    """Remove all files of a run, also those of killed tasks, from a local table; no version may have them."""
     if locations.is_local(table):
         for path in Path(locations.local_path(table)).glob(f"{PARTITION}=*/part-*-{run}-*"):
             with suppress(OSError):

@@ -1,10 +1,8 @@
-"""``load``: what is new in the commit log -> rows of the Delta table ``messages``, exactly once.
+"""``load``: new records of the commit log -> rows of the Delta table ``messages``, exactly once.
 
     where did the last load end? -> scan from there, prove the chain -> rows of the proven ranges -> one commit
 
-A load may run twice, beside another one, or be killed: the table holds each record once, because rows and how far they
-reach are one commit, which fails when another one was faster (``jobs.table.commits``). The log may belong to a running
-broker: its end is fixed by the scan.
+Rows and their end are one commit, which fails if another was faster (``jobs.table.commits``).
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ _ROWS_COMPARED = 10_000
 
 
 def run(options: LoadOptions, reporter: Reporter) -> Report:
-    """Returns the report of one load; its rows are in the table when it returns. Raises UsageError for a time zone that
-    nobody knows, Refused for a table inside the store, else as ``open_store``, ``read_log``, ``plan_window`` and
-    ``open_table``.
-    """
+    """Load what is new in the log."""
     try:  # later than the command line is read: what knows time zones may have to be installed first
         option_values.time_zone(options.time_zone or "UTC")
     except argparse.ArgumentTypeError as error:
@@ -78,7 +73,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
 
 
 class Load:
-    """One run: the store, the table, and what is found out on the way."""
+    """State of one run."""
 
     def __init__(
         self,
@@ -113,7 +108,7 @@ class Load:
                 self._drafts.discard()
 
     def _may_be_committed(self) -> bool:
-        """Returns whether a commit that failed may stand nevertheless: not where the table has no newer version."""
+        """A commit that failed may still stand, unless the table has no newer version."""
         if self._commits_after is None:
             return False
         try:
@@ -166,7 +161,7 @@ class Load:
         return whole
 
     def _sound_again(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Returns what the report says of rows that were read past damage, once the log is sound again."""
+        """Report facts on rows that were read past damage, once the log is sound again."""
         options, begin = self._options, self._salvaged_from
         if begin is None or options.dry_run or options.repair_from is not None or facts["damaged"]:
             return {}
@@ -185,7 +180,6 @@ class Load:
         return {"differs": True, "repair_from": begin}
 
     def _newest_row(self, table: MessagesTable | None, state: BrokerState | None) -> Row | None:
-        """Returns the newest row before the place where rows are to begin."""
         options = self._options
         if table is None or state is None:
             return None
@@ -193,7 +187,6 @@ class Load:
         return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
 
     def _check_not_restored(self, table: MessagesTable | None, state: BrokerState | None) -> None:
-        """Raises Refused where a RESTORE or FSCK took rows away that Delta's transactions still call loaded."""
         options = self._options
         if table is None or state is None or not state.recorded:
             return
@@ -214,7 +207,6 @@ class Load:
             )  # fmt: skip
 
     def _check_continues(self, table: MessagesTable | None, window: Window, reading: LogReading) -> None:
-        """Raises Refused unless the log goes on from what was loaded, and says from where on a repair would help."""
         last, options = window.last, self._options
         if table is None:
             return
@@ -238,9 +230,7 @@ class Load:
         )  # fmt: skip
 
     def _read(self, table: MessagesTable | None, window: Window, zone: str) -> LogReading:
-        """Returns the proven reading of what is to be loaded, whose tasks leave drafts of its rows; a second attempt
-        needs no second one.
-        """
+        """Read what is to be loaded, once for all attempts; tasks write drafts of the rows."""
         if self._reading is None:
             options, begin = self._options, window.scan_from
             size = sum(segment.size for segment in self._store.segments if segment.end > begin)
@@ -259,7 +249,7 @@ class Load:
         return self._reading
 
     def _check_topics(self, state: BrokerState | None) -> None:
-        """Raises unless the topics asked for are those of the loads before: one offset says how far they got."""
+        """Require the topics of earlier loads: one offset records their progress."""
         options, topics = self._options, self._topics
         if options.repair_from is not None:
             if topics:
@@ -275,15 +265,11 @@ class Load:
 
     @property
     def _topics(self) -> tuple[str, ...]:
-        """The topics asked for, as the command line writes them; empty: all."""
         return tuple(sorted(set(map(str, self._options.topics))))
 
     def _commit(
         self, table: MessagesTable, state: BrokerState | None, window: Window, reading: LogReading, zone: str
     ) -> Commit | None:
-        """Returns the commit of the window's rows: of files that tasks write; in a repair, in place of those that hold
-        older ones.
-        """
         options = self._options
         read = row_reader(self._store, options, reading, window.rows_from, zone)
         what = BrokerRows(
@@ -307,7 +293,6 @@ class Load:
         return replace_rows(table, written, parts, what, state, self._topics, write)
 
     def _metadata(self, window: Window, end: int, damaged: Sequence[LogRange]) -> dict[str, Any]:
-        """Returns what DESCRIBE HISTORY shows of this load."""
         options = self._options
         return {
             "program": commits.APPLICATION,
@@ -346,7 +331,6 @@ class Load:
         }
 
     def _warn_of_deliveries(self, commit: Commit | None, table: MessagesTable | None, window: Window) -> None:
-        """Warns where deliveries contradict the delay levels, which the store's own queues do not show."""
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
             return
@@ -364,7 +348,7 @@ class Load:
 def row_reader(
     store: OpenedStore, options: LoadOptions, reading: LogReading | None, rows_from: int, zone: str
 ) -> ReadRanges:
-    """Returns what turns the proven ranges of a reading, if there is one, into rows."""
+    """Converter from proven ranges (none without a reading) to rows."""
     rules = RowRules(
         store.dispatch_rules(), store.rules.split_parser, tuple(schemas.messages(bodies=options.with_bodies).names),
         zone, options.cluster, options.broker, doubt=doubt_of(reading) if reading else NO_DOUBT,

@@ -1,4 +1,4 @@
-"""Which part of the log a load reads, and which rows it puts in place of others."""
+"""The part of the log that a load reads, and the rows that it replaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from storeformat.message import BLANK_SIZE
 from storeformat.storage import files, locations
 
 Row = dict[str, Any]
-"""A record's ``IDENTITY``."""
 
 _TASKS_A_CORE = 4
 _SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
@@ -22,11 +21,8 @@ _SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Window:
-    """What a load reads and replaces.
-
-    The scan begins at ``scan_from``, the first byte of a segment, and rows count from ``rows_from`` on. ``last`` is the
-    newest row before them: the scan must meet its record. ``gap`` are the bytes that were never loaded and are gone.
-    ``tail`` is the CRC-32 of the bytes before ``rows_from`` (``continuation.tail_of``), None if the table has none.
+    """What a load reads (from the segment base ``scan_from``) and replaces (from ``rows_from``). The scan must meet the
+    record of ``last``, the newest row before; ``gap`` was never loaded and is gone; ``tail``: see ``tail_of``.
     """
 
     scan_from: int
@@ -39,16 +35,14 @@ class Window:
 
 
 def end_of(row: Row | None) -> int | None:
-    """Returns the offset after a row's record."""
+    """Offset after a row's record."""
     return row["commit_log_offset"] + row["size"] if row else None
 
 
 def plan_window(
     options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
 ) -> Window:
-    """Returns what to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load. Raises
-    UsageError if ``repair_from`` was never loaded, Refused for a gap that is not allowed.
-    """
+    """What to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
     log_begin = segments[0].base
     if state is None:
         if options.repair_from is not None:
@@ -83,9 +77,7 @@ def plan_window(
 
 
 def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
-    """Returns whether a local log seems to end where the last load ended: no byte of a head is there. Only a reading
-    proves it.
-    """
+    """True if a local log seems to end where the last load ended; only a reading proves it."""
     if window.last is None or window.repair or not all(locations.is_local(segment.path) for segment in segments):
         return False
     end = window.rows_from
@@ -96,7 +88,5 @@ def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
 
 
 def split_size_for(size: int, cores: int) -> int:
-    """Returns how much of the log a task takes, and a file of the table holds: of a small load so little that all cores
-    have work to the end, of a large one a whole segment, so that files are few and large.
-    """
+    """Bytes of log per task and table file: small loads keep all cores busy, large ones get few large files."""
     return max(min(size // (_TASKS_A_CORE * cores), _LARGEST_SPLIT), _SMALLEST_SPLIT)

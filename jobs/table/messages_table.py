@@ -1,14 +1,12 @@
 """The Delta table ``messages``, read and committed to by delta-rs: no JVM, some milliseconds a commit, on any storage.
 
 ====================  ================================================================================================
-appends, repairs      tasks write Parquet, one transaction names what comes and what goes
-exactly once          a version is committed only right after the one that was looked at (``commits``)
-features              of tables that others made or changed: what delta-rs cannot write, or what would ask more of the
-                      rows than our files hold, is refused with its name (``_FEATURES``, ``commits.obstacle``)
+appends, repairs      tasks write Parquet; one transaction names added and removed files
+exactly once          a version is committed only directly after the one that was read (``commits``)
+features              what delta-rs cannot write, or what demands more of rows than our files provide, is refused by
+                      name (``_FEATURES``, ``commits.obstacle``)
 its log               a checkpoint, or every version since the first
 ====================  ================================================================================================
-
-What ``load`` has written, Spark, delta-rs, DuckDB, polars and Trino read. Delta itself optimizes and vacuums.
 """
 
 from __future__ import annotations
@@ -44,18 +42,16 @@ TIME_ZONE = "rocketmq.timeZone"
 IDENTITY = (
     "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "store_timestamp", "body_crc", "magic_code",
 )  # fmt: skip
-"""Columns that tell two records apart which lie at the same offset of different logs."""
+"""Columns that distinguish two records at the same offset of different logs."""
 
 REQUIRED = ("cluster", "broker", "store_date", *IDENTITY)
-"""Columns without which a table is another table; all others may be missing and are added."""
+"""Columns that every such table has; all others are added if missing."""
 
 _FEATURES = frozenset({
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping",
     "deletionVectors", "v2Checkpoint", "timestampNtz", "variantType",
 })  # fmt: skip
-"""Features with which delta-rs 1.6 commits, tried with tables of Spark's. Some bind nobody until a property or a column
-says so (``commits.obstacle``); rows of ours have nothing to do with the others.
-"""
+"""Features with which delta-rs 1.6 commits, tested with Spark's tables (see also ``commits.obstacle``)."""
 
 _NEAR = 64 << 20
 _ATTEMPTS = 20
@@ -72,13 +68,11 @@ _LOST_FILE = (
 
 
 class NoTable(Exception):
-    """delta-rs finds no table, or none that it can read."""
+    """delta-rs finds no readable table."""
 
 
 class MessagesTable:
-    """One version of a table. Raises NoTable if delta-rs cannot read one at the path, else as
-    ``commits.refuse_irregular_log``.
-    """
+    """One version of a table; NoTable if delta-rs cannot read it."""
 
     def __init__(self, path: str) -> None:
         self.path = locations.absolute(path)
@@ -95,7 +89,6 @@ class MessagesTable:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """The table's properties, columns and partitions, as Delta's log has them."""
         found = self._table.metadata()
         return {
             "configuration": {name: value for name, value in found.configuration.items() if value is not None},
@@ -109,7 +102,7 @@ class MessagesTable:
 
     @property
     def time_zone(self) -> str:
-        """The time zone whose midnight divides ``store_date``; raises NotAStore for one that nobody knows."""
+        """Time zone whose midnight divides ``store_date``."""
         try:
             return option_values.time_zone(self.properties.get(TIME_ZONE, "UTC"))
         except argparse.ArgumentTypeError as error:
@@ -121,16 +114,13 @@ class MessagesTable:
             return pa.schema(self._table.schema())
 
     def obstacle(self) -> str | None:
-        """Returns what keeps ``load`` from writing into the table, None where nothing does."""
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - _FEATURES
         return f"the table feature {min(unknown)}" if unknown else commits.obstacle(self.metadata)
 
     @cached_property
     def transactions(self) -> dict[str, int]:
-        """The newest version of each application's transactions, those that have expired, too; raises MissingInput if
-        the log lacks versions, TotalsDisagree if delta-rs reads other ones.
-        """
+        """Newest version of each application's transactions, including expired ones."""
         found = commits.transactions_of(self.path, self.version)
         with reading(self.path), commits.understanding(self.path):
             for name, known in found.items():  # two readers of one log; delta-rs passes over what has expired
@@ -140,14 +130,12 @@ class MessagesTable:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Returns whether its files are its rows, and its log has every version since the first one or a checkpoint."""
+        """Its files are its rows, and its log is complete since the first version or a checkpoint."""
         if self._table.protocol().min_reader_version != 1:
             return False
         return commits.is_whole(self.path, self.version)
 
-    # --------------------------------------------------------------------------------------------------- what is there
     def state(self, cluster: str, broker: str) -> BrokerState | None:
-        """Returns how far a broker was loaded, None if it never was."""
         with commits.understanding(self.path):
             found = commits.recorded_state(self.transactions, cluster, broker)
         if found is not None:
@@ -158,7 +146,7 @@ class MessagesTable:
         return None if end is None else BrokerState(int(end), 0, recorded=False)
 
     def last_rows(self, cluster: str, broker: str, below: int, count: int) -> list[dict[str, Any]]:
-        """Returns the last rows of a broker below an offset, newest first: their ``IDENTITY``."""
+        """Last rows of a broker below an offset, newest first: their ``IDENTITY``."""
         newest = f"SELECT {', '.join(IDENTITY)} FROM mine ORDER BY commit_log_offset DESC LIMIT {count}"
         near = max(below - _NEAR, 0)
         found: list[dict[str, Any]] = self.answer(newest, cluster, broker, near, below).to_pylist()
@@ -167,9 +155,7 @@ class MessagesTable:
         return found
 
     def answer(self, question: str, cluster: str, broker: str, begin: int = 0, end: int = 1 << 62) -> pa.Table:
-        """Returns what delta-rs answers to a question in SQL (DataFusion's) about ``mine``, a broker's rows at offsets
-        [begin, end); columns of the table have their own types.
-        """
+        """Answer an SQL question (DataFusion) about ``mine``, a broker's rows at offsets [begin, end)."""
         of_broker = "cluster = '{}' AND broker = '{}'".format(*(text.replace("'", "''") for text in (cluster, broker)))
         mine = f"SELECT * FROM messages WHERE {of_broker} AND commit_log_offset BETWEEN {begin} AND {end - 1}"
         _ = self.files  # looked at before delta-rs opens them
@@ -183,7 +169,7 @@ class MessagesTable:
 
     @property
     def paths_name_partitions(self) -> bool:
-        """True if each file's path below the table names its partition, as ``load`` writes it."""
+        """Each file's path names its partition, as ``load`` writes it."""
         return all(
             file.name.split("/")[:-1]
             == [f"{name}={NO_DATE if value is None else value}" for name, value in file.values.items()]
@@ -192,7 +178,7 @@ class MessagesTable:
 
     @cached_property
     def files(self) -> list[TableFile]:
-        """What Delta's log says of each file. Raises MissingInput for a pipe and the like: none is waited for."""
+        """Files according to Delta's log; MissingInput for pipes and the like, which would block a reader."""
         columns = self.metadata["partitionColumns"]
         with reading(self.path), commits.understanding(self.path):
             found = [
@@ -209,7 +195,6 @@ class MessagesTable:
         return found
 
     def _place_of(self, name: str) -> str:
-        """Returns the path of a file, which is below the table's place or, in a clone, named in full."""
         path = unquote(name)
         if not urlsplit(name).scheme:
             return locations.join(self.path, path)
@@ -218,9 +203,7 @@ class MessagesTable:
         return path + locations.split_settings(self.path)[1]  # what opens the table's place opens that, too
 
     def files_with(self, cluster: str, broker: str, begin: int) -> Iterator[tuple[RemoveAction, Iterator[pa.Table]]]:
-        """Yields each file that has rows of a broker from ``begin`` on: what removes it, and its other rows, in their
-        order and some at a time. Raises Refused for a table whose rows stay, or are marked as gone in its files.
-        """
+        """Each file with rows of a broker from ``begin`` on: its removal, and its other rows in order."""
         if self.properties.get("delta.appendOnly", "false").lower() == "true":
             raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
         with reading(self.path):
@@ -241,7 +224,7 @@ class MessagesTable:
                     yield action, self._some_at_a_time(rows, ~condition | condition.is_null())
 
     def _some_at_a_time(self, rows: pads.Dataset, condition: pc.Expression) -> Iterator[pa.Table]:
-        """Yields rows a row group at a time: a compacted file may have more bodies than memory holds."""
+        """Rows by row group: the bodies of a compacted file may exceed memory."""
         for fragment in rows.get_fragments():
             for group in fragment.split_by_row_group():
                 with reading(self.path):
@@ -249,11 +232,8 @@ class MessagesTable:
                 if len(some):
                     yield some
 
-    # ------------------------------------------------------------------------------------------------- what is written
     def with_columns(self, wanted: Sequence[str]) -> tuple[MessagesTable, list[str]]:
-        """Returns the table with all of these columns, and the names of those that it lacked, as one of an older
-        version of this program does: they are added, with their comments, by a commit. Raises Overtaken.
-        """
+        """Add missing columns in a commit; returns the table and the added names. Raises Overtaken."""
         present = {name.lower() for name in self.schema.names}
         missing = [name for name in wanted if name not in present]
         if not missing:
@@ -267,11 +247,7 @@ class MessagesTable:
         self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str],
         removed: Sequence[RemoveAction] = (),
     ) -> Commit:  # fmt: skip
-        """Commits files of rows, and which go; ``seen`` is the state on which they are based. Raises Overtaken.
-
-        A version is committed only right after the one that was looked at: whatever came between is looked at first,
-        and where files are to go, nothing may have come.
-        """
+        """Commit added and removed files after the version that was read; Overtaken if it differs from ``seen``."""
         table = self
         rows = sum(file.rows for file in written)
         size = sum(file.size for file in written)
@@ -308,9 +284,7 @@ class MessagesTable:
         raise Overtaken("other commits were faster")
 
     def _checkpoint_every_tenth(self, version: int) -> None:
-        """Writes a checkpoint after a tenth version, as Delta does where the table names no interval; if it names one,
-        delta-rs has just done so. The rows are committed: where the checkpoint fails, a later load makes one.
-        """
+        """Write a checkpoint as Delta does without ``delta.checkpointInterval``; a failure is left to a later load."""
         if version % _VERSIONS_A_CHECKPOINT == 0 and "delta.checkpointInterval" not in self.properties:
             with suppress(exceptions.DeltaError, OSError):
                 self._table.update_incremental()
@@ -318,9 +292,7 @@ class MessagesTable:
 
 
 def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
-    """Returns the table at a path, None if nothing is there. Raises NotAStore if something else is there, and, for one
-    who ``writes``, if the table is of a kind in which ``load`` cannot write; MissingInput if its log lacks versions.
-    """
+    """The table at a path, None if the path is free; with ``writes`` MissingInput if ``load`` cannot write into it."""
     try:
         table = MessagesTable(path)
     except NoTable as error:
@@ -342,9 +314,7 @@ def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
 
 
 def _is_free(path: str) -> bool:
-    """Returns whether a table can be made at a path: nothing is there, or Delta's directory without a version, in which
-    a load may be writing its first one: delta-rs makes it as a file of another name, ``.json#1``, and links it.
-    """
+    """True if a table can be created: nothing is there, or only a ``_delta_log`` without a version."""
     names = [entry.name for entry in files.list_directory(path) or ()]
     return not names or (names == ["_delta_log"] and not _has_version(path))
 
@@ -355,7 +325,6 @@ def _has_version(path: str) -> bool:
 
 
 def _check_columns(table: MessagesTable) -> None:
-    """Raises NotAStore unless a table is, or can become, the table ``messages``."""
     types = {field.name.lower(): field.type for field in table.schema}
     missing = [name for name in REQUIRED if name not in types]
     if missing:
@@ -369,7 +338,7 @@ def _check_columns(table: MessagesTable) -> None:
 
 
 def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
-    """Returns the table at a path, made if it is not there. Raises Overtaken if another load makes it just now."""
+    """Create the table unless it exists; Overtaken if another load is creating it."""
     uri, options = place_of(path)
     properties = {TIME_ZONE: time_zone, "delta.dataSkippingStatsColumns": ",".join(schemas.STATISTICS_COLUMNS)}
     files.make_directory(path)
@@ -383,7 +352,7 @@ def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
 
 
 def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
-    """Returns the table's time zone; raises Refused where another one was asked for."""
+    """The table's time zone; Refused if another one is asked for."""
     if asked is not None and asked != table.time_zone:
         what = "the dates of the table are those of another time zone"
         raise Refused(what, path=table.path, found=asked, expected=table.time_zone)
@@ -399,7 +368,7 @@ def _opened(path: str) -> MessagesTable:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Within it, a table's files that cannot be read raise MissingInput."""
+    """Turn read errors of a table's files into MissingInput."""
     try:
         yield
     except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
@@ -407,14 +376,14 @@ def reading(path: str) -> Iterator[None]:
 
 
 def unreadable(path: str, what: str) -> MissingInput:
-    """Returns the error of a table that cannot be read, with a cure where a file of its rows is lost."""
+    """The error of an unreadable table, with advice if a data file is lost."""
     lost = _LOST.search(what) is not None and "_delta_log" not in what
     return MissingInput(f"the table cannot be read: {what}", path=path, advice=_LOST_FILE if lost else None)
 
 
 @contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Within it, a commit that another was faster than raises Overtaken, any other trouble WriteFailed."""
+    """Turn a lost race into Overtaken, other errors into WriteFailed."""
     try:
         yield
     except exceptions.CommitFailedError as error:

@@ -1,8 +1,5 @@
-"""Rows that were read past damage of the log, and rows that come in place of others.
-
-A load of a damaged log marks the rows that it read past damage (column ``salvaged``), leaves out those that say what is
-not so, and records where the first damage was. Once the log is sound again (restored, or taken from a replica), a load
-names the ``--repair-from`` that loads them again.
+"""Rows read past damage of the log (column ``salvaged``), and their replacement. Such a load records the first damage;
+once the log is sound again, a load names the ``--repair-from`` that replaces the rows.
 """
 
 from __future__ import annotations
@@ -26,13 +23,11 @@ from udfs.table.rows import Doubt
 _OFFSET = "commit_log_offset"
 _ORDER = [(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")]
 _NOT_COMPARED = frozenset({"cluster", "broker", "salvaged", *schemas.FROM_PROPERTIES, *schemas.RUNS})
-"""Columns that say nothing of the record, or what the properties say, which older rows have, too."""
+"""Columns that are not part of the record, or derived from its properties."""
 
 
 def doubt_of(reading: LogReading) -> Doubt:
-    """Returns what a reading doubts: records after damage in its segment, those whose body does not have its CRC, and
-    those in a wrong place of a queue, which say what is not so.
-    """
+    """Doubtful records: after damage in their segment, with a wrong body CRC, or in a wrong place of a queue."""
     ranges = [(item.begin, item.end) for item in reading.kept]
     for item in reading.damaged:
         after = segment_at(reading.segments, max(item.end - 1, item.begin))
@@ -48,7 +43,7 @@ def doubt_of(reading: LogReading) -> Doubt:
 
 
 def first_doubt(doubt: Doubt, rows_from: int) -> int | None:
-    """Returns the first offset from ``rows_from`` on that is in doubt, None where nothing is."""
+    """First doubtful offset from ``rows_from`` on."""
     begins = [max(begin, rows_from) for begin, end in doubt.ranges if end > rows_from]
     return min([*begins, *(offset for offset in doubt.wrong if offset >= rows_from)], default=None)
 
@@ -58,10 +53,7 @@ def replace_rows(
     parts: Iterable[tuple[RemoveAction | None, Iterable[pa.Table]]],
     what: BrokerRows, seen: BrokerState | None, topics: Sequence[str], write: WriteFiles,
 ) -> Commit:  # fmt: skip
-    """Returns the commit that puts rows in place of others: files that are ``written``, whose rows it counts, and the
-    rows of ``parts``, each in place of a file that goes, or of none. Raises Overtaken where another commit came in
-    between.
-    """
+    """Commit ``written`` and the rows of ``parts`` in place of files; only rows of ``written`` are counted."""
     made, removed = list(written), []
     with ExitStack() as streams:
         for number, (action, tables) in enumerate(parts):

@@ -1,13 +1,8 @@
-"""``spark.readStream.format("rocketmq-commitlog")``: a commit log that grows, as a stream of rows of ``messages``.
+"""``spark.readStream.format("rocketmq-commitlog")``: a growing commit log as a stream of rows of ``messages``.
 
-A stream offset is ``{"offset": 4096, "tail": 305419896}``: an offset of the log and the CRC-32 of the bytes before it.
-A batch holds the records between two offsets. A query that restarts from its checkpoint reads the same bytes again, and
-gives each record once if its sink does. Each batch opens the store again, so it sees new segments; segments that
-retention has deleted are no longer needed, or an error names them.
-
-What is read is what the file system holds. A broker that crashes may cut records off that it had not flushed yet, and a
-store may be restored, salvaged or wiped: a stream ends with an error when the log's records no longer lead to where it
-is, or other bytes are before it.
+A stream offset is ``{"offset": 4096, "tail": 305419896}``: a log offset and the CRC-32 of the bytes before it. A batch
+holds the records between two offsets; a restart from the checkpoint reads the same bytes. The stream fails when records
+no longer lead to its offset, or the bytes before it differ, as after a crash of the broker.
 """
 
 from __future__ import annotations
@@ -41,21 +36,18 @@ from udfs.table.proven_ranges import proven_ranges
 
 OFFSET, TAIL = "offset", "tail"
 SPLIT_SIZE = 128 << 20
-"""Bytes scanned at a time where the query is planned, in one process."""
+"""Bytes scanned at a time by the process that plans the query."""
 
 Offset = dict[str, int]
 
 
 def proven_partitions(reading: LogReading, begin: int) -> tuple[LogPartition, ...]:
-    """Returns what tasks are to read of a proven reading from ``begin`` on."""
+    """Partitions of a proven reading from ``begin`` on."""
     return tuple(LogPartition(item.split, item.records) for item in proven_ranges(reading.scans, begin))
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches where the query runs; what travels to the executors is the reader of partitions alone.
-
-    ``most_bytes`` bounds a batch (None: all there is).
-    """
+    """Plans batches; only the reader of partitions is sent to executors. ``most_bytes`` bounds a batch."""
 
     def __init__(self, options: LogOptions, reader: LogReader, most_bytes: int | None = None) -> None:
         self._options = options
@@ -68,26 +60,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace, (self._reader,)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Returns the first offset of the segment in which the first wanted record lies, or of the log."""
+        """First offset of the segment with the first wanted record, or of the log."""
         segments = open_store(self._options, needs_index_sizes=False).segments
         wanted = self._reader.filter.offsets[0]
         bases = [segment.base for segment in segments if segment.base <= wanted]
         return {OFFSET: max(bases, default=segments[0].base)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Returns how much a batch takes if its trigger does not ask for all."""
         return ReadAllAvailable() if self._most_bytes is None else ReadMaxBytes(self._most_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Lets the query end where the log's records end now."""
+        """Fix the end of the query at the current end of the log's records."""
         store = open_store(self._options, needs_index_sizes=False)
         reading = self._read(store, store.segments[-1].base, store.segments[-1].end)
         self._target = store.segments[-1].base if reading is None else reading.end
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Returns the offset after the last whole record that the next batch is to hold. Raises Refused for a log that
-        ends before ``start``, or is another one than was read.
-        """
         begin = start[OFFSET]
         store = open_store(self._options, needs_index_sizes=False)
         self._require_leading_to(store, start)
@@ -103,9 +91,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most *= 2  # not one record fits
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Returns the partitions between two offsets, proven: planned just now, or read again after a restart. Raises
-        Refused if the log is no longer the one that was read.
-        """
+        """Proven partitions between two offsets, as just planned, or read again after a restart."""
         begin, stop = start[OFFSET], end[OFFSET]
         if begin == stop:
             return []
@@ -125,9 +111,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.read(partition)
 
     def _require_leading_to(self, store: OpenedStore, start: Offset) -> None:
-        """Raises Refused unless the log has before an offset of the stream what it had when that was reached, or, of an
-        older version's offset, unless the sizes of its records lead there.
-        """
+        """Refuse a log with other bytes before the offset; older offsets without a tail are checked by record sizes."""
         begin = start[OFFSET]
         end = store.segments[-1].end if store.committed is None else min(store.committed, store.segments[-1].end)
         if end < begin:
@@ -144,7 +128,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise _another_log(store.root, reached, begin)
 
     def _read(self, store: OpenedStore, begin: int, until: int) -> LogReading | None:
-        """Returns the reading of [begin, until), None if the log has nothing there."""
         first, last = store.segments[0], store.segments[-1]
         if begin < first.base:
             raise Refused(
@@ -163,7 +146,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _another_log(path: str, found: object, expected: int) -> Refused:
-    """Returns the refusal of a log that leads elsewhere (``found``) than to the offset ``expected`` of the stream."""
     return Refused(
         "the log is not the one that was read: it was truncated, or is another store's",
         path=path, found=found, expected=expected,

@@ -1,4 +1,4 @@
-"""Where tables are, as delta-rs knows it: its URI, and the options that go with it.
+"""URI and options of a table for delta-rs; keys and other settings come from the environment or a profile.
 
 ==========  ==========================================================================================================
 local       a version of the table is a new file of Delta's log, made by a link: of two that make it one fails
@@ -7,8 +7,6 @@ S3          ``If-None-Match: *``: the server stores an object only if it does no
 GCS, Azure  the same, by conditions of their own
 HDFS        a rename that does not replace
 ==========  ==========================================================================================================
-
-What a URI does not say, such as keys, delta-rs takes from the environment or a profile, as everything else does here.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ _OPTION_OF_SETTING = {"endpoint_override": "aws_endpoint_url", "region": "aws_re
 
 
 def place_of(path: str) -> tuple[str, dict[str, str]]:
-    """Returns what delta-rs calls a place, and the options for it. Raises UsageError for a local path that it takes for
-    another one.
-    """
+    """URI and options for delta-rs; UsageError for a local path that delta-rs would decode."""
     if locations.is_local(path):
         if escape := re.search("%[0-9A-Fa-f]{2}", locations.local_path(path)):
             raise UsageError(
@@ -56,7 +52,7 @@ def _options_of_s3(who: str, given: dict[str, str]) -> dict[str, str]:
 
 
 def _azure(who: str, rest: str, given: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Returns a place for ``abfs://CONTAINER@ACCOUNT.dfs...`` and for ``abfs://ACCOUNT@HOST:PORT/CONTAINER``."""
+    """For ``abfs://CONTAINER@ACCOUNT.dfs...`` and ``abfs://ACCOUNT@HOST:PORT/CONTAINER``."""
     host, _, key = rest.partition("/")
     name, _, password = who.partition(":")
     options = {"azure_storage_account_key": unquote(password)} if password else {}

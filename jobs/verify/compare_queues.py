@@ -1,4 +1,4 @@
-"""The consume queues: which files are compared with what. ``judge_queues`` says what the comparison means."""
+"""The consume queues: which files are compared with what. ``judge_queues`` judges the result."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ _FILES_A_TASK = 256
 _BYTES_A_TASK = 64 << 20
 
 TopicQueue = tuple[str, int]
-"""Topic and queue id."""
 
 
 @dataclass
 class QueueSides:
-    """One queue: the files that the log makes, those that are there (with their length), and where its units lie."""
+    """One queue: the files that the log makes, the existing ones with their length, and the range of its units."""
 
     expected: dict[int, PlannedQueueFile] = field(default_factory=dict)
     found: dict[int, int] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class QueueSides:
 
 @dataclass
 class QueuesCompared:
-    """All queues of one kind with what was found in each of their files, by the byte offset that names the file."""
+    """All queues of one kind with the findings of each file, by the byte offset that names it."""
 
     artefact: str
     unit_size: int
@@ -63,28 +62,25 @@ class QueuesCompared:
 
     @property
     def reach(self) -> int:
-        """Commit-log offset of the last unit that is there as it should be, -1 if none is."""
+        """Commit-log offset of the last correct unit, or -1."""
         return max((units.last_present for _, _, units in self.units()), default=-1)
 
     def units(self) -> Iterator[tuple[TopicQueue, int, UnitComparison]]:
-        """Yields the files of the right length in order: queue, byte offset and the comparison of the units."""
         for queue, found in sorted(self.findings.items()):
             for base, one in sorted(found.items()):
                 if one.units is not None:
                     yield queue, base, one.units
 
     def subject(self, queue: TopicQueue, base: int | None = None, name: str | None = None) -> Subject:
-        """Returns a queue, or a file of it, as what a finding is about."""
         return Subject(self.artefact, self.path(queue, base, name), *queue)
 
     def path(self, queue: TopicQueue, base: int | None = None, name: str | None = None) -> str:
-        """Returns the path below the store of a queue, or of a file of it."""
         named = name if base is None else file_name(base)
         return "/".join([self.artefact, queue[0], str(queue[1]), *([named] if named else [])])
 
 
 def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
-    """Returns the first comparison of all consume-queue files that the log makes or that are there."""
+    """Compare all consume-queue files that the log makes or the store has."""
     task = _task(run, run.store.layout.consume_queue_file_size)
     compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
     for file in plan.files:
@@ -104,10 +100,8 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
 
 
 def compare_batch_queues(run: Verification, plan: BatchQueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
-    """Returns the first comparison of all files of BatchCQ topics.
-
-    Their units lie one after the other, wherever the queue began. So where retention took the head of the log, the
-    store's own units tell how many places the deleted messages take.
+    """Compare all files of BatchCQ topics. Their units have no gaps; where retention removed the head of the log, the
+    store's own units show how many places the deleted messages take.
     """
     task = replace(_task(run, run.store.layout.mapper_file_size_batch_consume_queue), batch_queues=True)
     compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
@@ -140,7 +134,6 @@ def _task(run: Verification, file_size: int) -> CompareQueueFiles:
 
 
 def _find_files(run: Verification, compared: QueuesCompared, topics: Sequence[TopicFilter]) -> None:
-    """Lists the queue files that are there, as far as they are asked for; what is not a queue file is said at once."""
     for queue in queue_directories(run.store.root, compared.artefact, {item.topic for item in topics}):
         if queue.queue_id is None or not selects(topics, queue.topic, queue.queue_id):
             continue
@@ -158,7 +151,7 @@ def _find_files(run: Verification, compared: QueuesCompared, topics: Sequence[To
 
 
 def _units_of_deleted(compared: QueuesCompared, queue: TopicQueue) -> int:
-    """Returns the place of a batch queue's first unit that does not point below the log."""
+    """Place of a batch queue's first unit that does not point below the log."""
     task, place = compared.task, 0
     for base, size in sorted(compared.queues[queue].found.items()):
         if size != task.file_size or base % task.file_size:
@@ -198,7 +191,7 @@ def _compare(compared: QueuesCompared, ext: Mapping[tuple[str, str], tuple[ExtFi
 def run_checks(
     compared: QueuesCompared, runner: Runner, what: str, task: CompareQueueFiles, checks: Sequence[QueueCheck]
 ) -> None:
-    """Compares files and keeps what is found; what was found of them before is forgotten."""
+    """Compare files; new findings replace earlier ones."""
     group = max(1, min(_FILES_A_TASK, _BYTES_A_TASK // task.file_size))
     batches = [checks[at : at + group] for at in range(0, len(checks), group)]
     for finding in runner.map(what, task, batches):

@@ -1,8 +1,4 @@
-"""What a verification found, gathered: differences, hazards and notes; and what all of its comparisons share.
-
-A *difference* contradicts the log. A *hazard* is what a healthy broker can leave and what may still hurt later; a
-*note* is merely worth knowing. Only differences decide the exit code.
-"""
+"""Findings: a *difference* contradicts the log (exit 1), a *hazard* is normal but may do harm, a *note* informs."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from storeformat.queues.queue_check import UnitFault
 
 @dataclass(frozen=True)
 class Subject:
-    """What a finding is about: which artefact, which queue if it is one's, and which file below the store's root."""
+    """What a finding is about: artefact, file below the store's root, and queue."""
 
     artefact: str
     file: str | None = None
@@ -35,7 +31,7 @@ class Subject:
 
 @dataclass
 class Verdicts:
-    """Collects what is found; ``counts`` is complete, the lists hold the first of each."""
+    """Findings; ``counts`` are complete, the lists hold the first of each."""
 
     differences: list[dict[str, Any]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -53,7 +49,7 @@ class Verdicts:
         found: object = None,
         count: int = 1,
     ) -> None:
-        """Adds ``count`` differences of one cause; the first of them is shown if there is room (none for 0)."""
+        """Add ``count`` differences of one cause, and show the first; with 0 it is shown, not counted."""
         self.counts[cause] += count
         if len(self.differences) < LISTED:
             self.differences.append(
@@ -67,7 +63,6 @@ class Verdicts:
             )
 
     def differ_by(self, subject: Subject, faults: Iterable[UnitFault | IndexFault], counts: Mapping[str, int]) -> None:
-        """Adds what the comparison of one file found: the first faults, and how many there are of each cause."""
         for fault in faults:
             self.differ(
                 subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
@@ -76,31 +71,25 @@ class Verdicts:
             self.count(cause, count)
 
     def count(self, cause: str, count: int) -> None:
-        """Counts differences that are not shown one by one."""
         if count:
             self.counts[cause] += count
 
     def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
-        """Adds one hazard."""
         self.hazard_counts[hazard] += 1
         if len(self.hazards) < LISTED:
             self.hazards.append({"hazard": hazard, "what": what, **subject.as_row(), **facts, "advice": advice})
 
     def note(self, text: str) -> None:
-        """Adds one note."""
         self.notes.append(text)
 
     def note_count(self, count: int, text: str) -> None:
-        """Adds a note that begins with a count, unless that is 0."""
         if count:
             self.note(f"{count} {text}")
 
 
 @dataclass(frozen=True)
 class Verification:
-    """One verification under way. ``cut`` says that the log goes on after what was read of it, so that units and
-    entries which point there are fine.
-    """
+    """A verification in progress; ``cut``: the log continues after the part read, so units beyond it are correct."""
 
     store: OpenedStore
     reading: LogReading
@@ -110,9 +99,7 @@ class Verification:
 
     @cached_property
     def lost(self) -> tuple[tuple[int, int], ...]:
-        """The ranges [begin, end) of the log about whose records nothing can be said: damaged ones, repaired ones, and
-        records that do not carry the offset at which they lie.
-        """
+        """Ranges [begin, end) of the log with unknown records: damage, repairs, and records with a foreign offset."""
         reading = self.reading
         ranges = [(item.begin, item.end) for item in reading.damaged]
         ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]

@@ -1,8 +1,5 @@
-"""A log that runs on, without a gap, into records of an earlier life of its file: of a recycled segment, after a power
-cut.
-
-Such records are certified and chained, so a broker reads them, too. What tells them apart: from some offset on, every
-record of every queue claims a queue offset that was taken before, and store times go back.
+"""A log that continues into records of an earlier life of its file: a recycled segment, after a power cut. A broker
+reads them, too. But from some offset on all queue offsets were used before, and store times go back.
 """
 
 from __future__ import annotations
@@ -18,13 +15,11 @@ from storeformat.record.decode import HEADS_ONLY, store_timestamp_at
 from storeformat.storage import files
 
 _FEWEST = 2
-"""One record may have a damaged queue offset."""
+"""A single record may have a damaged queue offset."""
 
 
 def taken_from(table: QueueRuns) -> int | None:
-    """Returns the log offset from which on all records claim queue offsets that were taken before; None where fewer
-    than two do.
-    """
+    """Log offset from which on all records claim queue offsets that were used before."""
     blocks = DenseBlocks.of(table)
     ends = blocks.firsts + blocks.counts
     begins, stops = blocks.queues()
@@ -40,7 +35,7 @@ def taken_from(table: QueueRuns) -> int | None:
 
 
 def earlier_life_note(reading: LogReading) -> str | None:
-    """Returns a note where a log runs into an earlier life of its file, None where it does not."""
+    """Note on a log that continues into an earlier life of its file."""
     offset = taken_from(reading.queue_runs)
     if offset is None:
         return None

@@ -1,4 +1,4 @@
-"""The checkpoint: where it is ahead of what is there, a recovery would begin too late and lose what lies between."""
+"""The checkpoint: a recovery would begin too late if it is ahead of the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUBJECT = Subject(CHECKPOINT, CHECKPOINT)
 
 
 def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
-    """Returns the checkpoint of a store; None where it is missing or too short, which is a difference."""
+    """The store's checkpoint; None, and a difference, if it is missing or too short."""
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
     if size is None:
@@ -27,9 +27,7 @@ def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
 def judge_checkpoint(
     checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
 ) -> None:
-    """Says which fields are ahead. ``unit_reach`` is the offset of the last record that is dispatched, None for the
-    whole log. A checkpoint that lags is normal.
-    """
+    """Report fields ahead of the log, or of ``unit_reach``, its last dispatched record (None: all are)."""
     latest = max((scan.times.latest for scan in reading.scans), default=0)
     limits: dict[str, int] = {
         "physic_msg_timestamp": latest,

@@ -1,8 +1,5 @@
-"""``config/consumerOffset.json`` against the queues: a group that stands beyond the end of one will skip what comes.
-
-Offsets before the first message of a queue are what retention leaves, and those of topics that were deleted stay in the
-file of a healthy broker: both are notes. The file is read before the log, for a live broker commits on. A broker that
-is killed while it writes the file leaves it absent, empty or cut off, and the ``.bak`` sound.
+"""``config/consumerOffset.json`` against the queues: a group beyond the end of a queue will skip new messages. Read
+before the log, because a live broker commits on. A killed broker leaves it absent, empty or cut, with a sound ``.bak``.
 """
 
 from __future__ import annotations
@@ -28,16 +25,16 @@ _OTHERS = ("topics.json", "subscriptionGroup.json")
 
 @dataclass(frozen=True)
 class StoredOffsets:
-    """The file as its broker would load it, and the topics that are configured, None where that is not known."""
+    """The file as its broker would load it, and the configured topics if known."""
 
     file: ConfigFile
     topics: Mapping[str, Any] | None
     groups: tuple[str, ...]
-    """Groups that the store knows, or that its ``.bak`` has."""
+    """Groups known to the store or its ``.bak``."""
     live: bool
-    """Whether a broker is at work: it first writes the file some ten seconds after its start."""
+    """A broker runs; it first writes the file about ten seconds after its start."""
     unclean: bool
-    """Whether the broker was killed, or is at work."""
+    """The broker was killed, or is running."""
 
     @property
     def subject(self) -> Subject:
@@ -45,7 +42,7 @@ class StoredOffsets:
 
 
 def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
-    """Returns the committed offsets of a store; None where they are not in a file that can be read from here."""
+    """Committed offsets of a store; None if they are not in a local file."""
     if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
         return None
     others = [read_config(store.root, name) for name in _OTHERS]
@@ -60,9 +57,7 @@ def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
 
 
 def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
-    """Says what is wrong with the file and with the offsets that a broker takes from it or its ``.bak``; returns how
-    many there are.
-    """
+    """Judge the file and its offsets; returns their number."""
     verdicts = run.verdicts
     _judge_file(stored, verdicts)
     ranges = queue_ranges(run.store, run.reading, files_stay=True)

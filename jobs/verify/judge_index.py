@@ -1,12 +1,10 @@
-"""The index: in which order its files follow each other, which entries of the log each is compared with, and what the
-comparison means.
+"""The index: the order of its files, by the offsets inside since names are wall-clock times, and what differences mean.
 
-Names come from the broker's wall clock, so the order is taken from the offsets in the files. Together these must hold
-the log's entries once, without a gap; three things that healthy brokers do explain an exception:
+Together the files must hold the log's entries once, without a gap; healthy brokers cause three exceptions:
 
-- retention deletes whole files, the last one never: older entries than the log stay, or are gone
-- a crash costs the files that the checkpoint does not vouch for, and dispatch begins again at a segment: entries are
-  missing from the end of a file up to the start of a segment
+- retention deletes whole files, never the last one: entries older than the log stay, or are gone
+- a crash costs the files after the checkpoint, and dispatch begins again at a segment: entries are missing from the
+  end of a file up to the start of a segment
 - the last record before a crash is indexed twice
 """
 
@@ -37,9 +35,7 @@ REPAIR = "rebuild --only index, then publish"
 
 @dataclass(frozen=True)
 class _Head:
-    """What orders index files: the start of their entries, by the median of three fields, so that one wrong one does
-    not matter; an empty file follows the one at whose end it begins.
-    """
+    """An index file, ordered by the median of three offsets (one may be wrong); empty files follow the one before."""
 
     path: str
     header: index_file.IndexHeader
@@ -54,7 +50,7 @@ class _Head:
 
 @dataclass
 class IndexCompared:
-    """The index files in the order of their entries, and what was found in each."""
+    """The index files in the order of their entries, with the findings of each."""
 
     files: list[tuple[IndexCheck, IndexComparison]]
     sources: tuple[EntrySource, ...]
@@ -62,14 +58,12 @@ class IndexCompared:
 
     @property
     def reach(self) -> int:
-        """Commit-log offset of the last record that is indexed as the log says, -1 if none is."""
+        """Commit-log offset of the last correctly indexed record, or -1."""
         return max((one.last_offset for _, one in self.files), default=-1)
 
 
 def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
-    """Returns the comparison of all index files with the staged entries of the log. ``growing`` says that the last one
-    may be in the middle of a change.
-    """
+    """Compare all index files with the staged entries; ``growing``: the last file may be changing."""
     store, reading = run.store, run.reading
     heads, unread = _read_heads(store, run.verdicts)
     heads.sort(key=lambda head: head.order)
@@ -95,7 +89,6 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
 
 
 def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], int]:
-    """Returns the heads of the index files, and how many files could not be read as one."""
     layout = store.layout
     first_entry = index_file.entries_position(layout.max_hash_slot_num) + index_file.ENTRY_SIZE
     heads, unread = [], 0
@@ -116,11 +109,7 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], in
 
 
 def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
-    """Says which names are not in the order of the entries: a clock that was set back does that, and so does a hand.
-
-    A broker orders the files by their names when it starts, and its search for a key ends at the first file that begins
-    before the asked time.
-    """
+    """A broker orders files by name, and its search for a key ends at the first file that begins too early."""
     copies = Counter(head.header for head in heads)  # they are named elsewhere
     filled = [head.path for head in heads if head.header.entries and copies[head.header] == 1]
     in_order = _longest_ascent(filled)
@@ -137,7 +126,6 @@ def _judge_names(heads: Sequence[_Head], verdicts: Verdicts) -> None:
 
 
 def _longest_ascent(names: Sequence[str]) -> set[int]:
-    """Returns the numbers of the most names that ascend as they stand."""
     ends: list[str] = []
     lengths = []
     for name in names:
@@ -153,9 +141,7 @@ def _longest_ascent(names: Sequence[str]) -> set[int]:
 
 
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:
-    """Says what the comparison means; returns how much was compared. ``dispatched`` is the offset below which every
-    entry must be there, None for the whole log.
-    """
+    """Judge the comparison. ``dispatched``: offset below which all entries must exist, None for the whole log."""
     verdicts = run.verdicts
     for check, one in compared.files:
         verdicts.differ_by(Subject(INDEX, check.path), one.faults, one.counts)
@@ -181,7 +167,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
 
 @dataclass(frozen=True)
 class _OmittedRows:
-    """Rows [begin, end) of the log that no file holds; ``with_tags`` says whether rows from TAGS count."""
+    """Entries [begin, end) of the log that no file holds; ``with_tags``: those of TAGS count."""
 
     begin: int
     end: int
@@ -189,7 +175,6 @@ class _OmittedRows:
 
 
 def _keys_in(gap: _OmittedRows, rows: Rows) -> tuple[int, list[dict[str, int]]]:
-    """Returns how many entries are left out, and the first of them as hash and offset."""
     count, shown = 0, list[dict[str, int]]()
     for begin in range(gap.begin, gap.end, CHUNK):
         block = rows.read(begin, min(begin + CHUNK, gap.end))
@@ -200,7 +185,7 @@ def _keys_in(gap: _OmittedRows, rows: Rows) -> tuple[int, list[dict[str, int]]]:
 
 
 class _Sequence:
-    """Follows the files' entries through the log's, file by file."""
+    """Follows the files' entries through those of the log, file by file."""
 
     def __init__(self, run: Verification, compared: IndexCompared, staged: StagedRows) -> None:
         self._compared = compared
@@ -212,7 +197,6 @@ class _Sequence:
         self._doubled = sum(one.doubled for _, one in compared.files)
 
     def judge(self, dispatched: int | None) -> None:
-        """Says where entries of the log are missing, or are there again."""
         row = 0
         before: IndexComparison | None = None
         for check, one in self._compared.files:
@@ -264,7 +248,6 @@ class _Sequence:
             self._verdicts.differ(subject, "extra_file", found=f"{len(offsets)} entries that another file holds")
 
     def _judge_rest(self, gap: _OmittedRows, before: IndexComparison | None, dispatched: int | None) -> None:
-        """Says what is missing at the end: lag, files, or keys."""
         stop = gap.end if dispatched is None else min(max(self._rows.find(dispatched), gap.begin), gap.end)
         lagging, _ = _keys_in(_OmittedRows(stop, gap.end, gap.with_tags), self._rows)
         if lagging:
@@ -297,9 +280,7 @@ class _Sequence:
 
 
 def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
-    """Says where hashSlotCount is neither the used slots nor the entries (brokers before 4.7.1), nor between them in a
-    file that lived through that upgrade.
-    """
+    """Field hashSlotCount is the used slots, the entries (before 4.7.1), or in between across that upgrade."""
     counted = [one for _, one in compared.files if one.entries and one.used_slots != one.entries]
     by_entry = [number for number, one in enumerate(counted) if one.hash_slot_count == one.entries]
     by_slot = [number for number, one in enumerate(counted) if one.hash_slot_count == one.used_slots]
@@ -320,7 +301,7 @@ def _judge_slot_counts(compared: IndexCompared, verdicts: Verdicts) -> None:
 
 
 def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
-    """Entries of tags may be absent only before the first one that is there: written before the upgrade."""
+    """Entries of tags may be absent only before the first existing one, from before the upgrade."""
     begun, older = False, 0
     for check, one in compared.files:
         if begun and one.absent_tags:
@@ -334,7 +315,6 @@ def _judge_tags(compared: IndexCompared, verdicts: Verdicts) -> None:
 
 
 def _judge_ends(compared: IndexCompared, verdicts: Verdicts, cut: bool) -> None:
-    """Says how many entries are of messages that the log does not hold (any more, or as far as it was read)."""
     lost, old = (sum(getattr(one, name) for _, one in compared.files) for name in ("lost", "old"))
     verdicts.note_count(lost, "index entries are of messages that damage took from the log")
     verdicts.note_count(old, "index entries are of messages before the log: retention deleted them, or they are lost")

@@ -1,9 +1,6 @@
-"""What the comparison of the consume-queue files means.
-
-A broker that was killed, or is running, may not have dispatched the end of the log yet. It dispatches records strictly
-in order, so units may be missing only from one offset on, the same for all queues: everything before the last unit that
-is there, in whatever queue, must be there too. That offset is known only after a first look at all files, so files in
-which something is missing are looked at again.
+"""What the comparison of the consume-queue files means. A killed or running broker may not have dispatched the end of
+the log, but dispatches in log order: units may be missing only after the last existing one of any queue. A first pass
+finds that offset; files with missing units are compared again.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from udfs.log.find_records import FindRecords, RecordsAsked
 
 @dataclass(frozen=True)
 class _Judging:
-    """The queues of one kind under judgement; ``totals`` counts what is said once for all of them."""
+    """The queues of one kind under judgement; ``totals`` are reported once for all of them."""
 
     run: Verification
     compared: QueuesCompared
@@ -41,16 +38,13 @@ class _Judging:
 
     @cached_property
     def multi_dispatch(self) -> bool:
-        """Whether light queues are compared."""
         return any(topic.startswith(LIGHT_PREFIX) for topic, _ in self.compared.queues)
 
 
 def judge_queues(
     run: Verification, compared: QueuesCompared, created_anew: Iterable[TopicQueue], dispatched: int | None
 ) -> dict[str, int]:
-    """Says what the comparison means; returns how much was compared. ``dispatched`` is the offset below which every
-    unit must be there, None for the whole log.
-    """
+    """Judge the comparison. ``dispatched``: offset below which all units must exist, None for the whole log."""
     if dispatched is not None:
         again = [compared.checks[queue, base] for queue, base, units in compared.units() if units.counts]
         task = replace(compared.task, dispatched=dispatched)
@@ -81,12 +75,12 @@ def judge_queues(
 
 
 class _Deletions:
-    """Whether a queue that the log knows and the store has not was deleted with its topic."""
+    """Explains queues that the log has and the store lacks by the deletion of their topic."""
 
     def __init__(self, root: str, created_anew: Iterable[TopicQueue], compared: QueuesCompared) -> None:
         configuration = topic_configuration(root) or {}
         self._configured = set(configuration.get("topicConfigTable", ()))
-        """The topics of config/topics.json; none where there is none that can be read."""
+        """Topics of config/topics.json, if readable."""
         self._present = {topic for (topic, _), those in compared.queues.items() if those.found}
         self._births: dict[str, int] = {}
         for topic, queue_id in created_anew:
@@ -97,7 +91,6 @@ class _Deletions:
                     self._births[topic] = max(self._births.get(topic, -1), finding.first_expected)
 
     def explain(self, queue: TopicQueue, last_offset: int) -> str | None:
-        """Returns why a queue may be missing as a whole, None if nothing explains it."""
         topic = queue[0]
         if topic.startswith(LITE_PREFIX):
             return "a lite topic, whose queue the broker deletes when its time is over"
@@ -109,7 +102,6 @@ class _Deletions:
 
 
 def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions) -> None:
-    """Says which files of a queue that the log knows are not there, unless something explains it."""
     compared, verdicts = judging.compared, judging.run.verdicts
     those, found, file_size = compared.queues[queue], compared.findings[queue], compared.task.file_size
     missing = [base for base in sorted(those.expected) if base not in those.found and found[base].size is None]
@@ -140,7 +132,6 @@ def _judge_missing_files(judging: _Judging, queue: TopicQueue, gone: _Deletions)
 
 
 def _judge_file(judging: _Judging, queue: TopicQueue, base: int) -> None:
-    """Says what one file that is there has of differences, and counts the rest."""
     compared, verdicts, totals = judging.compared, judging.run.verdicts, judging.totals
     those, finding = compared.queues[queue], compared.findings[queue][base]
     subject = compared.subject(queue, base)
@@ -193,7 +184,7 @@ def _repair(queue: TopicQueue) -> str:
 
 
 def _judge_old_units(judging: _Judging) -> None:
-    """Says what the units beyond the queues' ends are: left over by a truncation or a deleted topic, or foreign."""
+    """Classify units beyond the queues' ends: remains of a truncation or a deleted topic, or foreign."""
     run, compared, verdicts, totals = judging.run, judging.compared, judging.run.verdicts, judging.totals
     beyond = [
         (queue, base, units.after_end)
@@ -234,7 +225,6 @@ def _judge_old_units(judging: _Judging) -> None:
 
 
 def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, TopicQueue]]:
-    """Returns size and queue of those offsets at which a record of the log begins."""
     asked = []
     for scan in run.reading.scans:
         start, end = scan.report.start, scan.report.end
@@ -248,7 +238,6 @@ def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, To
 
 
 def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
-    """Says which queues hold units of records beyond the log's end."""
     total = 0
     for queue, base, units in compared.units():
         beyond = units.after_end.beyond_log
@@ -267,9 +256,7 @@ def _judge_beyond(run: Verification, compared: QueuesCompared) -> None:
 
 
 def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
-    """Says what becomes of messages without units: recovery dispatches them, from 5.4.0 on from the tenth-last segment
-    on only, whatever the queues hold.
-    """
+    """Messages without units: recovery dispatches them, from 5.4.0 on only those from the tenth-last segment on."""
     dispatched = max(dispatched, store.segments[0].base)
     verdicts.note(
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
@@ -296,4 +283,3 @@ _NOTES = {
     "multi_dispatch": "files of light queues are not verified without --set enableMultiDispatch=true and --set "
     "enableLmq=true",
 }
-"""What is said of totals, once for all queues."""

@@ -1,8 +1,6 @@
-"""The database of RocksDB queues against the log: its units, the ends of its queues, and how far it is dispatched.
-
-It begins as a rebuild does, with the same plan; where a rebuild writes sorted files, this compares. A broker flushes
-its database when a buffer is full, and when it stops: after a crash everything after the checkpoint in it may be
-missing, and the start puts it there. The checkpoint and the units come to disk together (atomic flush).
+"""The database of RocksDB queues against the log: units, ends of queues, and dispatch progress. A broker flushes it
+when a buffer is full and when it stops, units and checkpoint together (atomic flush): after a crash everything after
+its checkpoint may be missing, and the start restores it.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ _FURTHEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class RocksDbCompared:
-    """How much was compared; ``reach`` is how far the database is dispatched, less one."""
+    """Counts of what was compared; ``reach`` is the dispatch progress less one."""
 
     compared: Mapping[str, int]
     reach: int = -1
 
 
 def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> RocksDbCompared:
-    """Says what the comparison of the database means; returns how much was compared."""
+    """Compare the database with the log and judge the result."""
     name = run.store.queues_in.database
     directory = locations.join(run.store.root, name)
     plan = plan_database(run.reading)
@@ -69,7 +67,6 @@ def _named(queue: Queue) -> tuple[str, int]:
 def _batches(
     slices: Sequence[UnitSlice], there: Sequence[Queue], ends: Mapping[Queue, StoredEnds]
 ) -> Iterator[list[QueuePart]]:
-    """Yields what to compare: all queues of the log, and then those of the database alone."""
     known = {(part.topic.encode(), part.queue_id) for part in slices}
     for batch in batches_of_parts(slices):
         yield [replace(part, last=_last(ends, (part.topic, part.queue_id))) for part in batch]
@@ -79,7 +76,7 @@ def _batches(
 
 
 def _last(ends: Mapping[Queue, StoredEnds], queue: Queue) -> int | None:
-    """Returns the last queue offset that a broker reads; -1 where the database has no end of the queue."""
+    """Last queue offset that a broker reads; -1 if the database has no end of the queue."""
     stored = ends.get(queue, StoredEnds()).last
     return stored[1] if stored else -1
 
@@ -103,7 +100,6 @@ def _judge_ends(
     dispatched: int | None,
     topics: Sequence[TopicFilter],
 ) -> None:
-    """Judges the ends of queues that the log makes, and those that the database has."""
     for queue, end in expected.items():
         stored, subject = found.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
         last = (end.last[1], end.last[0])
@@ -120,13 +116,13 @@ def _judge_ends(
 
 
 def _unknown(run: Verification, stored: StoredEnds) -> bool:
-    """Returns whether nothing is known of the last unit's record, or it has none (0, 0)."""
+    """The last unit's record is in a lost range, or there is no record (0, 0)."""
     offset = stored.last[0] if stored.last else 0
     return offset == 0 or any(begin <= offset < end for begin, end in run.lost)
 
 
 def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnds, dispatched: int | None) -> bool:
-    """Returns whether a queue ends early because its broker died before it had dispatched the rest."""
+    """The queue ends early because its broker died before it dispatched the rest."""
     if dispatched is None or end.last[1] < dispatched:
         return False
     unit = None if stored.last is None else queues.unit(queue, stored.last[1])
@@ -134,7 +130,6 @@ def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnd
 
 
 def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) -> int:
-    """Judges the units of all queues; returns how many are not there yet."""
     totals: Counter[str] = Counter()
     by_queue: dict[Queue, PairsComparison] = {}
     for part in found:

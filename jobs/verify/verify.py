@@ -1,14 +1,8 @@
-"""``verify``: does a store hold what its log says? Consume queues, index and checkpoint, both ways, and whether the
-committed offsets of groups fit the queues; nothing is changed.
-
-Exit code 1 and status ``differences`` mean that something contradicts the log. What a healthy broker leaves behind is a
-note, or a hazard where it may still hurt.
+"""``verify``: compare consume queues, index, checkpoint and committed offsets with the log; nothing is changed.
 
     segments --scan--> runs in staging --plan--> files --compare--> findings --judge--> differences, hazards, notes
 
-It begins as a rebuild does, with the same scan and the same plan; where a rebuild writes a file, this compares. Order
-matters with a live broker: the checkpoint is read first, then the log up to its end at that moment, then queues and
-index, which have come at least that far by then or will be seen to.
+With a live broker the order matters: first the checkpoint, then the log up to its current end, then queues and index.
 """
 
 from __future__ import annotations
@@ -45,9 +39,7 @@ from storeformat.store.layout import ABORT, LOCK
 
 
 def run(options: VerifyOptions, reporter: Reporter) -> Report:
-    """Returns the report of one verification; differences are in it. Raises as ``open_store``, ``restored`` and
-    ``read_log``.
-    """
+    """Verify a store; differences are in the report."""
     options = narrow_to_queues(options)
     store = open_store(options, needs_index_sizes="index" in options.only, restores=True)
     if "consumequeue" in options.only:
@@ -90,7 +82,7 @@ class Verified:
 
 
 def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verified:
-    """Returns what differs between a store and its log; ``staging`` is for what the scan leaves."""
+    """Compare a store with its log; ``staging`` takes the output of the scan."""
     unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
@@ -129,7 +121,6 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
 
 
 def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple[QueuesCompared, Iterable[TopicQueue]]]:
-    """Returns the comparison of each kind of queues, with the queues that keep only their last life."""
     if "consumequeue" not in options.only or run.store.queues_in.in_rocksdb:
         return []
     store, reading = run.store, run.reading
@@ -144,9 +135,7 @@ def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple
 
 
 def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts) -> None:
-    """Warns of entries that a DLedger group may not agree on, where a start after a crash dispatches them all the same
-    (DLedgerCommitLog#dledgerRecoverAbnormally, 5.2.0 and later).
-    """
+    """Such a start dispatches uncommitted entries (DLedgerCommitLog#dledgerRecoverAbnormally, 5.2.0 and later)."""
     if end <= committed or not store.rules.dispatch_uncommitted or is_live(locations.join(store.root, LOCK)):
         return
     verdicts.warn(
