@@ -1,4 +1,4 @@
-"""The RocketMQ store on disk: numpy, pyarrow and the standard library; knows no Spark. A module holds one artefact.
+"""The RocketMQ store on disk, with numpy, pyarrow and the standard library, without Spark. A module holds one artefact.
 
 =========================================  =============================================================================
 what changes                               where
@@ -16,8 +16,8 @@ opening, writing and moving files          ``storage/``
 what Java does with text and numbers       ``javacompat``, ``javaproperties``
 =========================================  =============================================================================
 
-All layouts stand in ``FORMAT.md``. Format modules take buffers and columns (``arrays``) and return columns; what can go
-wrong is in ``errors``.
+FORMAT.md has all layouts. Format modules take buffers and columns (``arrays``) and return columns; ``errors`` has the
+exceptions.
 """
 
 __version__ = "0.1.0"

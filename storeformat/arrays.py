@@ -1,4 +1,4 @@
-"""Types of columns by name, and what several modules do with columns."""
+"""Column types, and helpers for columns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-Structs = npt.NDArray[np.void]
-"""Rows of a structured dtype: units, entries, heads."""
+Structs = npt.NDArray[np.void]  # rows of a structured dtype: units, entries, heads
 
 _SHORT_GROUPS = 1 << 16
 
 
 def narrow(numbers: npt.NDArray[np.integer]) -> Int32s:
-    """Returns numbers as 32-bit ones; raises OverflowError where one does not fit."""
+    """Numbers as int32. Raises OverflowError where one does not fit."""
     made = numbers.astype(np.int32)
     if not np.array_equal(made, numbers):
         raise OverflowError("a number does not fit 32 bits")
@@ -27,35 +26,30 @@ def narrow(numbers: npt.NDArray[np.integer]) -> Int32s:
 
 
 def stable_order(groups: Int64s, count: int) -> Int64s:
-    """Returns the order of the rows by group, otherwise as they are; ``groups`` holds numbers in [0, count).
-
-    Few groups fit 16 bits, which numpy sorts in linear time.
-    """
+    """Stable order of rows by group in [0, count). Few groups fit 16 bits, which numpy sorts in linear time."""
     return np.argsort(groups.astype(np.uint16) if count <= _SHORT_GROUPS else groups, kind="stable")
 
 
 def leading(flags: Bools) -> int:
-    """Returns how many are set before the first that is not."""
+    """Number of set flags before the first unset one."""
     return len(flags) if flags.all() else int(flags.argmin())
 
 
 def sum_of_offsets(offsets: npt.NDArray[np.integer]) -> int:
-    """Returns the sum of commit-log offsets modulo 2**64: the check that the rows written are those that were read."""
+    """Sum of commit-log offsets modulo 2**64, to check that all rows read were written."""
     return int(offsets.sum(dtype=np.int64)) % (1 << 64)
 
 
 @dataclass(frozen=True)
 class LogExtent:
-    """What was read of a commit log: offsets [begin, end), less the ``damaged`` ranges [begin, end), whose records
-    nobody can read.
-    """
+    """The part [begin, end) of a commit log that was read, and its unreadable ``damaged`` ranges [begin, end)."""
 
     begin: int
     end: int
     damaged: tuple[tuple[int, int], ...] = ()
 
     def lost(self, offsets: npt.NDArray[np.integer]) -> Bools:
-        """Returns which offsets lie in a damaged range."""
+        """Which offsets are in a damaged range."""
         found = np.zeros(len(offsets), bool)
         for begin, end in self.damaged:
             found |= (offsets >= begin) & (offsets < end)
@@ -63,10 +57,8 @@ class LogExtent:
 
 
 def cut_ranges(begins: Int64s, ends: Int64s, every: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Cuts ranges [begin, end), none of them empty, at the multiples of ``every``.
-
-    Returns four columns with a row for each piece, in order: the row of its range, the number of the interval
-    [number * every, (number + 1) * every) that it lies in, its start and its end.
+    """Cut non-empty ranges [begin, end) at the multiples of ``every``. Columns, a row for each piece in order: row of
+    its range, number n of its interval [n * every, (n + 1) * every), start, end.
     """
     first, last = begins // every, (ends - 1) // every
     pieces = last - first + 1
@@ -76,5 +68,5 @@ def cut_ranges(begins: Int64s, ends: Int64s, every: int) -> tuple[Int64s, Int64s
 
 
 def as_fields(row: Any) -> dict[str, int] | None:
-    """Returns a row of a structured array as a dict of its fields, None for None."""
+    """A row of a structured array as a dict; None for None."""
     return None if row is None else {name: int(row[name]) for name in row.dtype.names}

@@ -1,11 +1,8 @@
-"""What can go wrong with a store, in two kinds.
+"""Exceptions and record defects.
 
-*Exceptions* are for files and contracts: a caller can do something about them, and each class is one condition with one
-exit code of the command line. They carry where (path, absolute offset) and what (found, expected); the message is built
-when it is shown.
-
-*Record defects* are codes in a column, because a vectorised decode cannot raise per row. Each code names the first
-check that a record failed, in the order of ``CommitLog#checkMessageAndReturnSize``.
+Exceptions are for files and contracts: each class is one condition with one exit code, and carries where (path,
+absolute offset) and what (found, expected). Record defects are codes in a column, because a vectorised decode cannot
+raise per row; each is the first failed check, in the order of ``CommitLog#checkMessageAndReturnSize``.
 """
 
 from __future__ import annotations
@@ -15,12 +12,7 @@ from typing import Any
 
 
 class StoreFormatError(Exception):
-    """Base of everything this package raises on purpose.
-
-    ``path`` is the file or directory, ``offset`` an absolute commit-log offset, ``found`` and ``expected`` the two
-    sides of a check that failed, ``advice`` what a person can do about it. All are optional keyword arguments and
-    picklable, so that an error raised in a Spark task reaches the driver whole.
-    """
+    """Base of this package's errors; picklable, so that one raised in a Spark task reaches the driver complete."""
 
     exit_code = 65
 
@@ -58,11 +50,11 @@ class StoreFormatError(Exception):
 
 
 class NotAStore(StoreFormatError):
-    """The input exists but is not what it should be: stray files, lengths that do not fit, a gap between segments."""
+    """The input is not a valid store: stray files, wrong lengths, a gap between segments."""
 
 
 class WrongSettings(StoreFormatError):
-    """A setting is not a valid value, or contradicts what the store shows."""
+    """A setting has an invalid value, or contradicts the store."""
 
 
 class MissingInput(StoreFormatError):
@@ -72,7 +64,7 @@ class MissingInput(StoreFormatError):
 
 
 class Refused(StoreFormatError):
-    """The program could go on but must not: live store, output not empty, manifest that does not match."""
+    """The program must not go on: live store, output not empty, manifest that does not match."""
 
     exit_code = 2
 
@@ -88,41 +80,37 @@ class UsageError(StoreFormatError):
 
 
 class DependencyMissing(StoreFormatError):
-    """Something needed is missing: Java, a jar, a file system client."""
+    """Java, a jar or a file system client is missing."""
 
     exit_code = 69
 
 
 class WriteFailed(StoreFormatError):
-    """Reading or writing failed underway: disk full, permission, a file that changed under us."""
+    """Reading or writing failed: disk full, permission, a file that changed meanwhile."""
 
     exit_code = 74
 
 
 class TotalsDisagree(StoreFormatError):
-    """What was written does not hold what was read: a defect of this program, never to be published."""
+    """The output does not hold what was read: a defect of this program. Never publish it."""
 
     exit_code = 70
 
 
 class RecordDefect(IntEnum):
-    """Why the bytes at a position of the chain are not a record, in words. The order is the order of the checks.
-
-    FOREIGN_OFFSET is not a fault of the chain: the record is stepped over, never dispatched. OLDER_LOG goes by older
-    times and by places in queues that the segments around it take.
+    """Why the bytes at a chain position are no record, in the order of the checks. A FOREIGN_OFFSET record is skipped,
+    not the end of the chain. OLDER_LOG: times are older and queue offsets are used by surrounding segments.
     """
 
     words: str
 
     def __new__(cls, code: int, words: str = "") -> RecordDefect:  # noqa: PYI034  (Self is of Python 3.11)
-        """Returns the member: its value is the code that kernels write."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.words = words
         return member
 
     def __str__(self) -> str:
-        """The words, with the code's name for those who search."""
         return f"{self.words} [{self.name}]"
 
     OK = 0, "a record"

@@ -1,4 +1,4 @@
-"""Java's rules for text and numbers that decide bytes in the store, over Arrow columns and for single values.
+"""Java's rules for text and numbers that decide bytes in the store, for Arrow columns and single values.
 
 ======================  =========================================================================================
 Java                    here
@@ -12,8 +12,7 @@ String#split(String)    ``java_split``: drops trailing empty parts
 StringUtils#isBlank     ``is_blank``: white space as Character#isWhitespace has it
 ======================  =========================================================================================
 
-Text in the store is UTF-8 bytes, and hashes are taken of what Java makes of them: columns are binary or string
-arrays of those bytes.
+Columns are binary or string arrays of the UTF-8 bytes in the store; hashes are of the text Java decodes from them.
 """
 
 from __future__ import annotations
@@ -33,24 +32,19 @@ from storeformat.arrays import Bytes, Int32s
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-"""Where ``System#currentTimeMillis`` starts to count."""
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # where System#currentTimeMillis starts to count
 
-_BLOCK_UNITS = 1 << 16
-"""Code units hashed at a time: the products of one block stay in the processor's cache."""
+_BLOCK_UNITS = 1 << 16  # code units hashed at a time: the products of one block stay in the processor's cache
 
 # Python replaces each byte of an encoded surrogate, the JDK the two or three bytes as one.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
-_NOT_WHITE_SPACE = "\x85\xa0\u2007\u202f"
-"""What Python calls white space and ``Character#isWhitespace`` does not."""
+_NOT_WHITE_SPACE = "\x85\xa0\u2007\u202f"  # white space in Python, not in Character#isWhitespace
 
 
 def decode_java_utf8(data: bytes) -> str:
-    """Returns the text of UTF-8 bytes as ``new String(data, UTF_8)`` makes it: what is malformed becomes U+FFFD, never
-    an error.
-    """
+    """Decode like ``new String(data, UTF_8)``: malformed input becomes U+FFFD."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -58,7 +52,7 @@ def decode_java_utf8(data: bytes) -> str:
 
 
 def decode_java_texts(values: pa.Array) -> pa.StringArray:
-    """Returns the text of every value of a binary array, as ``decode_java_utf8`` makes it; nulls stay null."""
+    """Decode a binary array like ``decode_java_utf8``; nulls stay null."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -67,9 +61,7 @@ def decode_java_texts(values: pa.Array) -> pa.StringArray:
 
 
 def java_hash(text: str | bytes) -> int:
-    """Returns the signed 32-bit ``String#hashCode`` of a text, or of the text that Java reads from UTF-8 bytes.
-
-    Of a TAGS value this is the tags code of its message, sign-extended to 64 bits.
+    """Signed 32-bit ``String#hashCode`` of a text or UTF-8 bytes; for a TAGS value the message's tags code.
 
     >>> java_hash("TagA"), java_hash("polygenelubricants")
     (2598919, -2147483648)
@@ -78,24 +70,18 @@ def java_hash(text: str | bytes) -> int:
         text = decode_java_utf8(text)
     units = text.encode() if text.isascii() else memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]
     value = 0
-    for unit in units:  # a loop: to make an array costs as much as some hundred characters
+    for unit in units:  # a loop: making an array costs as much as some hundred characters
         value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
 
 
 def java_hashes(values: pa.Array) -> Int32s:
-    """Returns ``String#hashCode`` of every value of a binary or string array; 0 for nulls.
-    Raises TypeError for other arrays.
-    """
+    """``String#hashCode`` of each value of a binary or string array; 0 for nulls."""
     return java_hashes_and_lengths(values)[0]
 
 
 def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
-    """Returns ``String#hashCode`` and ``String#length`` (UTF-16 units) of every value: int32 arrays; 0 and 0 for nulls.
-
-    ASCII is hashed from the array's own buffer. Other values are decoded: all at once where they are well-formed,
-    one by one where not.
-    """
+    """``String#hashCode`` and ``String#length`` (UTF-16 units) of each value; 0 and 0 for nulls."""
     if values.null_count:
         values = values.fill_null(pa.scalar(b"", pa.binary()).cast(values.type))
     data, offsets = binary_buffers(values)
@@ -112,9 +98,7 @@ def java_hashes_and_lengths(values: pa.Array) -> tuple[Int32s, Int32s]:
 
 
 def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.ArrayLike) -> Int32s:
-    """Returns the hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units; the three are
-    broadcast.
-    """
+    """Hashes of head + tail from the parts' hashes and the tail's length in UTF-16 units, with broadcasting."""
     heads, tails = (np.asarray(part, dtype=np.int32).view(np.uint32) for part in (head, tail))
     lengths = np.asarray(tail_lengths, dtype=np.int64)
     power = _powers(31, _table_size(int(lengths.max(initial=0)) + 1))
@@ -123,15 +107,13 @@ def concat_hashes(head: npt.ArrayLike, tail: npt.ArrayLike, tail_lengths: npt.Ar
 
 
 def index_key_hashes(hashes: npt.ArrayLike) -> Int32s:
-    """Returns the hashes as index files store them: absolute, 0 for ``Integer.MIN_VALUE``
-    (IndexFile#indexKeyHashMethod).
-    """
+    """Hashes as in index files: absolute, 0 for ``Integer.MIN_VALUE`` (IndexFile#indexKeyHashMethod)."""
     signed = np.asarray(hashes, dtype=np.int32)
     return np.where(signed == INT_MIN, np.int32(0), np.abs(signed))
 
 
 def parse_int(text: str) -> int | None:
-    """Returns the value of ``Integer.parseInt(text)``, None where Java throws NumberFormatException.
+    """``Integer.parseInt(text)``, None where Java throws NumberFormatException.
 
     >>> parse_int("+5"), parse_int("2147483648"), parse_int(" 5")
     (5, None, None)
@@ -140,19 +122,17 @@ def parse_int(text: str) -> int | None:
 
 
 def parse_short(text: str) -> int | None:
-    """Returns the value of ``Short.parseShort(text)``, None where Java throws NumberFormatException."""
+    """``Short.parseShort(text)``, None where Java throws NumberFormatException."""
     return _parse(text, -(1 << 15), (1 << 15) - 1)
 
 
 def parse_long(text: str) -> int | None:
-    """Returns the value of ``Long.parseLong(text)``, None where Java throws NumberFormatException."""
+    """``Long.parseLong(text)``, None where Java throws NumberFormatException."""
     return _parse(text, LONG_MIN, LONG_MAX)
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """Returns the parts of ``text.split(separator)`` for a literal separator: no empty parts at the end, but "" is one
-    part.
-    """
+    """``text.split(separator)`` for a literal separator: no trailing empty parts, but "" is one part."""
     parts = text.split(separator)
     if len(parts) == 1:
         return parts
@@ -162,19 +142,13 @@ def java_split(text: str, separator: str) -> list[str]:
 
 
 def is_blank(text: str) -> bool:
-    """Returns whether ``StringUtils.isBlank(text)``: no character, or white space alone. Blanks that no line may be
-    broken at are none to Java.
-    """
+    """``StringUtils.isBlank(text)``. No-break spaces are not white space in Java."""
     return all(character.isspace() and character not in _NOT_WHITE_SPACE for character in text)
 
 
 def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:
-    """Returns the bytes and offsets of a binary or string array, not copied.
-
-    Value i is ``data[offsets[i]:offsets[i + 1]]``.
-
-    ``data`` is uint8 and begins where the array's buffer does, also for a slice; ``offsets`` is int32 or int64 and
-    one longer than the array. Raises TypeError for other arrays.
+    """Bytes and offsets of a binary or string array, not copied: value i is ``data[offsets[i]:offsets[i + 1]]``.
+    ``data`` begins where the buffer does, also for a slice. Raises TypeError for other arrays.
     """
     large = pa.types.is_large_binary(values.type) or pa.types.is_large_string(values.type)
     if not (large or pa.types.is_binary(values.type) or pa.types.is_string(values.type)):
@@ -189,11 +163,8 @@ def binary_buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[Any]]:
 
 
 def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32s:
-    """Returns the hashes of ``units[offsets[i]:offsets[i + 1]]``.
-
-    31 has an inverse modulo 2**32. So each unit is weighted with 31**-position, one running sum is taken over the
-    block, and a value's hash is the difference of the sums at its two ends times 31**(position of its last unit):
-    two operations a unit, whatever the lengths.
+    """Two operations a unit, whatever the lengths: 31 has an inverse modulo 2**32, so each unit is weighted with
+    31**-position, and a value's hash is the difference of the running sum at its ends times 31**(last position).
     """
     count = len(offsets) - 1
     offsets = offsets.astype(np.int64, copy=False)  # searchsorted would convert them for every block
@@ -218,7 +189,6 @@ def _hash_units(units: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Int32s:
 
 
 def _hash_decoded(values: pa.Array) -> tuple[Int32s, Int32s]:
-    """Returns the hashes and UTF-16 lengths of values that hold bytes beyond ASCII."""
     data, offsets = binary_buffers(values)
     data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
     try:
@@ -247,7 +217,7 @@ def _hash_one_by_one(values: pa.Array) -> tuple[Int32s, Int32s]:
 
 
 def _table_size(needed: int) -> int:
-    """Returns the next power of two, so that few tables are ever made."""
+    """The next power of two, so that ``_powers`` caches few tables."""
     return 1 << max(needed - 1, 1).bit_length()
 
 

@@ -1,9 +1,9 @@
-r"""Files of properties as Java reads them: broker.conf, and what Spark takes its settings from.
+r"""Java properties files: broker.conf and Spark settings.
 
 One pair a line, ``name=value``; a name ends at the first ``=``, ``:`` or blank, ``#`` and ``!`` begin a comment, a
-backslash takes the next line or the next character in, and the last one of a name counts.
+backslash continues the line or escapes a character, and the last value of a name counts.
 
-Mirrors Properties#load, ``\uXXXX`` and ``\n`` included. Of bytes Java makes letters by ISO-8859-1.
+Mirrors Properties#load, including ``\uXXXX`` and ``\n``. Java decodes the bytes as ISO-8859-1.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from storeformat.errors import WrongSettings
 _BLANKS = " \t\f"
 _PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_UNITS = ("utf-16-be", "surrogatepass")
-"""Two escapes may be one letter."""
+_UNITS = ("utf-16-be", "surrogatepass")  # two escapes may be one letter
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 _WRITTEN = {"\\": "\\\\", **{letter: f"\\{name}" for name, letter in _LETTERS.items()}}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns the pairs of a file of properties, values with the blanks at their ends; raises WrongSettings where Java
-    throws.
+    """Parse properties; values keep their trailing blanks. Raises WrongSettings where Java throws.
 
     >>> parse_properties("# sizes" + chr(10) + "mappedFileSizeCommitLog = 1073741824")
     {'mappedFileSizeCommitLog': '1073741824'}
@@ -50,7 +48,7 @@ def _letter(escaped: re.Match[str]) -> str:
 
 
 def as_written(text: str) -> str:
-    r"""Returns how a value is written in a file of properties, so that Java reads it whatever its letters.
+    r"""Escape a value for a properties file.
 
     >>> print(as_written(" a\\b" + chr(10) + chr(0xE9)))
     \ a\\b\n\u00e9

@@ -19,14 +19,11 @@ MAGIC_BLANK = -875286124  # 0xCBD43194: the rest of the segment holds no record
 
 MAGIC_V1_BYTES = b"\xda\xa3\x20\xa7"
 MAGIC_V2_BYTES = b"\xda\xa3\x20\xab"
-LONGEST_V1_TOPIC = 127
-"""Bytes: the length is a signed byte, and a longer topic makes a record V2."""
+LONGEST_V1_TOPIC = 127  # bytes: the length is a signed byte, and a longer topic makes a record V2
 
-BLANK_SIZE = 8
-"""A BLANK writes TOTALSIZE and MAGICCODE only; a record leaves at least this much room after it in its segment."""
+BLANK_SIZE = 8  # TOTALSIZE and MAGICCODE; every record leaves at least this much room after it in its segment
 
-FIXED_HEAD = 72
-"""Bytes up to and including BODYLEN, without the two host fields."""
+FIXED_HEAD = 72  # bytes up to and including BODYLEN, without the two host fields
 HOST_V4, HOST_V6 = 8, 20
 MIN_RECORD_SIZE = FIXED_HEAD + 2 * HOST_V4 + 1 + 2
 MAX_HEAD_SIZE = FIXED_HEAD + 2 * HOST_V6
@@ -35,12 +32,9 @@ BODY_CRC_POSITION = 8
 PHYSICAL_OFFSET_POSITION = 28
 SYS_FLAG_POSITION = 36
 BORN_HOST_POSITION = 48
-CERTIFICATE_SIZE = PHYSICAL_OFFSET_POSITION + 8
-"""Bytes of a head that are needed to certify it: the magic, and the record's own offset."""
+CERTIFICATE_SIZE = PHYSICAL_OFFSET_POSITION + 8  # bytes of a head that certify it: magic and own offset
 
-MAX_RECORD_SIZE = 256 << 20
-"""Beyond this a TOTALSIZE is called damage: a task must hold a record whole (the broker's own default limit is 4 MiB a
-body)."""
+MAX_RECORD_SIZE = 256 << 20  # a larger TOTALSIZE is damage: a task holds a record whole (brokers: 4 MiB a body)
 
 # MessageSysFlag
 COMPRESSED = 0x1
@@ -71,8 +65,7 @@ PROPERTY_CRC = b"__CRC32#"
 
 CRC_MASK = 0x7FFFFFFF
 DUP_INFO = b"DUP_INFO"
-PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1
-"""``CommitLog.CRC32_RESERVED_LEN``: name, 0x01, ten digits least significant first, 0x02."""
+PROPERTY_CRC_SIZE = len(PROPERTY_CRC) + 1 + 10 + 1  # CRC32_RESERVED_LEN: name, 0x01, ten digits, lowest first, 0x02
 
 
 @overload
@@ -84,23 +77,19 @@ def is_queued(sys_flag: Int32s) -> Bools: ...
 
 
 def is_queued(sys_flag: int | Int32s) -> bool | Bools:
-    """Returns whether records with these flags go to a consume queue: PREPARED and ROLLBACK do not, and these are the
-    types with bit 0x4.
-    """
+    """True if records with these flags go to a consume queue: all but PREPARED and ROLLBACK, which have bit 0x4."""
     return (sys_flag & TRANSACTION_PREPARED) == 0
 
 
 def body_position(sys_flag: int) -> int:
-    """Returns where the body of a record with these flags begins: after BODYLEN."""
+    """Position of the body, after BODYLEN, in a record with these flags."""
     born_host = HOST_V6 if sys_flag & BORN_HOST_V6 else HOST_V4
     return FIXED_HEAD + born_host + (HOST_V6 if sys_flag & STORE_HOST_V6 else HOST_V4)
 
 
 @cache
 def head_dtype(born_host: int, store_host: int) -> np.dtype[np.void]:
-    """Returns the big-endian dtype of a record head with host fields of these sizes, padded to ``MAX_HEAD_SIZE``
-    bytes.
-    """
+    """Big-endian dtype of a record head with these host field sizes, padded to ``MAX_HEAD_SIZE``."""
     packed = np.dtype(
         [
             ("total_size", ">i4"),

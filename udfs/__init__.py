@@ -1,5 +1,5 @@
-"""What runs inside a Spark task: storeformat and pyarrow, no SparkSession. Mappers are frozen dataclasses: their fields
-are their configuration, and tests call them without a JVM.
+"""Code of Spark tasks: storeformat and pyarrow, no SparkSession. Mappers are frozen dataclasses that hold their
+configuration; tests call them without a JVM.
 
 ==========================  ==========================================================================================
 the log -> staged runs      ``log/``

@@ -1,6 +1,6 @@
-"""The process that a local Spark forks its Python workers from, with what tasks need imported once for all of them.
+"""The process from which a local Spark forks its Python workers, with the imports of tasks done once.
 
-Spark puts a zip of PySpark before the installed package, and that has no bytecode: it costs 0.8 s at each start.
+Spark puts a zip of PySpark without bytecode before the installed package, which costs 0.8 s at each start.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ if __name__ == "__main__":
     from storeformat.kernels import compiled
     from udfs.log import scan  # noqa: F401  (for the workers)
 
-    pa.array([None])  # the first one looks for pandas
+    pa.array([None])  # the first array imports pandas
     compiled()
     manager()

@@ -1,4 +1,4 @@
-"""Failures of tasks, as values: Spark hands an exception of a task to the driver as text, and without its fields."""
+"""Failures of tasks as values: Spark passes an exception to the driver as text, without its fields."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from storeformat.errors import StoreFormatError, WriteFailed
 
 @dataclass(frozen=True)
 class Failure:
-    """The last row of a task that could not go on, and why."""
+    """The last row of a failed task."""
 
     error: StoreFormatError | OSError
 
 
 @dataclass(frozen=True)
 class Told:
-    """A task whose failures are rows, but for those of reading and writing that Spark is to try again elsewhere:
-    ``attempts`` is how often it tries a task. Defects stay exceptions.
-    """
+    """A task whose failures become rows. I/O errors are raised until the last of Spark's attempts, defects always."""
 
     task: Callable[[Iterator[Any]], Iterable[Any]]
     attempts: int
@@ -35,7 +33,7 @@ class Told:
 
 
 def _attempt() -> int:
-    """Returns which attempt of this task is running, from 1."""
+    """Number of this task's attempt, from 1."""
     from pyspark import TaskContext  # noqa: PLC0415  (only where something failed)
 
     context = TaskContext.get()

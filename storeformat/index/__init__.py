@@ -1,5 +1,5 @@
-"""Index files: from the hash of a key to commit-log offsets.
+"""Index files: key hash to commit-log offsets.
 
-``entries`` before they have a file; ``index_file`` is the hash table; ``matching`` compares a file's entries with the
-log's, as multisets; ``index_check`` checks one file.
+``entries`` are staged rows, ``index_file`` the hash table, ``matching`` compares a file's entries with the log's as
+multisets, ``index_check`` checks one file.
 """

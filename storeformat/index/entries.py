@@ -1,4 +1,4 @@
-"""Index entries as a log makes them, before they have a number, a slot and a file: rows in the order of ``putKey``.
+"""Index entries before they have a number, a slot and a file: rows in ``putKey`` order.
 
 ===  ===================  =============================================================================================
  0   key_hash             int32, little-endian; ``TAG_MARK`` is set in it where the key is of TAGS
@@ -6,8 +6,7 @@
 12   store_timestamp      int64, of the record, in milliseconds
 ===  ===================  =============================================================================================
 
-This is not a format of the broker's: scans stage it for those that build index files (``index_file``) or check them
-(``matching``).
+Not a broker format: scans stage these rows for ``index_file`` and ``matching``.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ import numpy as np
 from storeformat.arrays import Int32s, Structs
 
 ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
-TAG_MARK = -(1 << 31)
-"""Set in the ``key_hash`` of rows that come from TAGS; stored hashes are never negative."""
+TAG_MARK = -(1 << 31)  # set in the key_hash of TAGS rows; stored hashes are never negative
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The entries that the log makes, in its order: ``read(begin, end)`` returns rows of ``ROW``, ``find(offset)`` the
-    number of the first row at or after a commit-log offset.
-    """
+    """Log entries in order: ``read(begin, end)`` gives ``ROW``s, ``find(offset)`` the first row at or after it."""
 
     total: int
     read: Callable[[int, int], Structs]
@@ -36,5 +32,5 @@ class Rows:
 
 
 def hashes_of(rows: Structs) -> Int32s:
-    """Returns the hashes of rows as they are stored, without the mark of TAGS."""
+    """Hashes as stored in files, without ``TAG_MARK``."""
     return np.asarray(rows["key_hash"] & 0x7FFFFFFF, np.int32)

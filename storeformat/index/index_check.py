@@ -1,9 +1,6 @@
-"""One index file against the entries that the log makes: links, times, header, and what is missing, extra or double.
+"""One index file against the log's entries: fields, links, slots, header, and missing, extra or double entries.
 
-Which entry of the file is which of the log, ``matching`` says; here everything is checked that follows from the
-entries themselves: hash, offset and time of each, the links between those of one slot, the slots, and the header.
-
-Links are recomputed with the hashes that the log makes wherever an entry has its counterpart, so that a wrong hash is
+``matching`` pairs the file's entries with the log's. Links are recomputed with the log's hashes, so a wrong hash is
 one fault and not also a broken chain. Mirrors IndexFile#putKey.
 """
 
@@ -24,9 +21,7 @@ from storeformat.limits import LISTED
 
 @dataclass(frozen=True)
 class FileContext:
-    """What surrounds one file: the part of the log that was read, the end timestamp of the file before (None where
-    there is none), and whether a broker may be writing this file, or died while it did.
-    """
+    """The log part read, the previous file's end timestamp (None if gone), and whether the file may be unfinished."""
 
     log: LogExtent
     previous_end: int | None
@@ -35,7 +30,7 @@ class FileContext:
 
 @dataclass(frozen=True)
 class IndexFault:
-    """One thing in an index file that is wrong; ``position`` is its byte in the file."""
+    """A wrong field or link; ``position`` is its byte in the file."""
 
     position: int
     cause: str
@@ -45,7 +40,7 @@ class IndexFault:
 
 @dataclass
 class IndexComparison(Coverage):
-    """What a comparison of one file found."""
+    """Result of checking one file."""
 
     entries: int = 0
     faults: list[IndexFault] = field(default_factory=list)
@@ -57,21 +52,19 @@ class IndexComparison(Coverage):
     first_time_diff: int = 0
 
     def fault(self, position: int, cause: str, expected: object, found: object, count: int = 1) -> None:
-        """Notes one fault (or counts several and shows the first)."""
+        """Count a fault and list it; ``count=0`` only lists."""
         self.counts[cause] = self.counts.get(cause, 0) + count
         if len(self.faults) < LISTED:
             self.faults.append(IndexFault(position, cause, expected, found))
 
 
 def compare_index_file(read: Read, slots: int, max_index_num: int, rows: Rows, context: FileContext) -> IndexComparison:
-    """Returns what differs between one index file and the log's entries."""
+    """Compare one index file with the log's entries."""
     return _Comparison(read, slots, max_index_num, rows, context).compare()
 
 
 class _Comparison:
-    """Goes once through a file. ``begin`` is what time differences are measured against: the header's start, unless the
-    log proves it wrong.
-    """
+    """One pass over a file; ``_begin`` is the header's start, unless the log proves it wrong."""
 
     def __init__(self, read: Read, slots: int, max_index_num: int, rows: Rows, context: FileContext) -> None:
         self._read, self._slots, self._most = read, slots, max_index_num
@@ -101,7 +94,7 @@ class _Comparison:
             last_entry = entries[-1]
             number += len(entries)
             if number > count and not growing:
-                # The header may say too little: does the log go on as the bytes after it do?
+                # The header's count may be too low: does the log continue as the bytes after it do?
                 count += matching.continues(self._entries(number, min(number + CHUNK, self._most)))
         matching.close()
         self.result.entries = count
@@ -116,7 +109,7 @@ class _Comparison:
         return index_file.parse_entries(self._read(self._position(begin), ENTRY_SIZE * (end - begin)))
 
     def _count_entries(self) -> int:
-        """Returns how many entries the file holds: as its header says, less what was never written."""
+        """The header's count, less trailing entries that were never written."""
         stop, width = min(max(self._stored["index_count"], 1), self._most) - 1, 1
         while stop > 0:
             begin = max(1, stop + 1 - width)
@@ -128,7 +121,6 @@ class _Comparison:
         return stop
 
     def _check_entries(self, entries: Structs, matched: Matched, first_number: int) -> None:
-        """Notes what is wrong in a piece of a file's entries, each field against what it should be."""
         paired, rows = matched.paired, matched.rows
         timestamps = rows["store_timestamp"]
         found_hashes = entries["key_hash"].astype(np.int32)
@@ -149,7 +141,7 @@ class _Comparison:
             diffs[0] = stored if allowed is None or stored in allowed else allowed[-1]
         late = paired & (diffs != entries["time_diff"])
         if not self._is_proven and paired.any() and late.sum() * 2 > paired.sum():
-            # Most times disagree, so it is the start that is wrong, and their own entry is not in the log any more.
+            # Most times disagree, so the header's start is wrong, and its own entry is no longer in the log.
             begin = int(np.median(timestamps[paired] - entries["time_diff"][paired].astype(np.int64) * 1000))
             found = {"begin_timestamp": self._stored["begin_timestamp"]}
             self.result.fault(0, "wrong_header", {"begin_timestamp": begin}, found)
@@ -164,9 +156,7 @@ class _Comparison:
             self._note_entries(cause, np.flatnonzero(flags), self._position(first_number), entries, want)
 
     def _first_time_diffs(self) -> list[int] | None:
-        """Returns what the first entry's time may be: it is measured against the end of the file before, which the
-        entry before in the log knows, too. None if it may be anything, because the file before is gone.
-        """
+        """Allowed time differences of the first entry, from the end of the previous file; None: any."""
         row, previous_end = self.result.rows_begin, self._context.previous_end
         if previous_end is None:
             return [0] if row == 0 and self._context.log.begin == 0 else None
@@ -185,11 +175,10 @@ class _Comparison:
             self.result.counts[cause] = self.result.counts.get(cause, 0) + len(places)
 
     def _check_slots(self, count: int) -> None:
-        """Notes slots that do not hold the newest of their entries."""
         table = self._table
         stored = index_file.parse_slots(self._read(0, index_file.entries_position(self._slots)), self._slots)
         for slot in np.flatnonzero(stored != table).tolist():
-            # Newer entries than the header counted: follow them down to the ones that were.
+            # Newer entries than the header counted: follow them down to counted ones.
             if not self._context.growing or self._settle(int(stored[slot]), count) != table[slot]:
                 want, found = {"slot": int(table[slot])}, {"slot": int(stored[slot])}
                 self.result.fault(HEADER_SIZE + SLOT_SIZE * slot, "broken_chain", want, found)
@@ -204,9 +193,7 @@ class _Comparison:
         return number
 
     def _check_header(self, count: int, edges: list[Matched], last_entry: np.void | None) -> None:
-        """Notes header fields that do not follow from the entries; the count of used slots is for the caller to judge,
-        because releases count differently.
-        """
+        """The caller judges the count of used slots, because releases count differently."""
         stored, result, context = self._stored, self.result, self._context
         result.hash_slot_count = stored["hash_slot_count"]
         expected = dict(stored)

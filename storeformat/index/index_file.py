@@ -1,12 +1,11 @@
-"""Index files: from the hash of a key to the commit-log offsets of its messages.
+"""Index files: key hash to commit-log offsets of messages.
 
-FORMAT.md has the fields of header and entries, and where both and the slots lie. ``index_count`` is the number of the
-next entry and begins at 1, so a file holds ``max_index_num - 1`` entries. Timestamps are milliseconds; those of the
-header are the store times of the first and the last entry.
+FORMAT.md has the layout. ``index_count`` is the number of the next entry and begins at 1, so a file holds
+``max_index_num - 1`` entries. Timestamps are milliseconds; the header has the store times of the first and last entry.
 
-Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order. The
-one thing that crosses files: a new file starts with the end of the previous one as its start *and* end, the first
-entry's ``time_diff`` is taken against that, and only then the start becomes the first entry's own.
+Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order.
+One value crosses files: a new file gets the end of the previous one as its start *and* end, the first entry's
+``time_diff`` counts from there, and only then the start becomes the first entry's own.
 """
 
 from __future__ import annotations
@@ -36,21 +35,18 @@ SLOT = np.dtype(">i4")
 ENTRY = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("prev_index", ">i4")])
 HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.itemsize, SLOT.itemsize, ENTRY.itemsize
 
-ENTRIES_AT_ONCE = 1 << 16
-"""Entries linked and packed at a time: keeps them in the processor's cache, and memory small."""
+ENTRIES_AT_ONCE = 1 << 16  # entries linked and packed at a time: few enough for the processor's cache
 
 _SLOTS_AT_ONCE = 1 << 16
 
-Write = Callable[[int, memoryview], object]
-"""Takes a position and bytes of the file; must be done with the bytes when it returns."""
+Write = Callable[[int, memoryview], object]  # writes bytes at a position of the file; must not keep the buffer
 
-Read = Callable[[int, int], bytes | memoryview]
-"""Takes a position and a length, returns these bytes of the file, fewer at its end."""
+Read = Callable[[int, int], bytes | memoryview]  # reads a length at a position of the file, fewer at its end
 
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """Header of an index file; the fields are the broker's."""
+    """Header of an index file, fields as in the broker."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -61,20 +57,15 @@ class IndexHeader:
 
     @property
     def entries(self) -> int:
-        """Number of entries: numbers 1 to this are used."""
+        """Number of entries, numbered from 1."""
         return max(self.index_count - 1, 0)
 
     def to_bytes(self) -> bytes:
-        """Returns the 40 bytes on disk."""
         return np.array([astuple(self)], dtype=HEADER).tobytes()
 
 
 def parse_header(content: bytes | memoryview) -> IndexHeader:
-    """Returns the header from the first 40 bytes of a file; an index count of 0 or less reads as 1, as the broker's
-    load does.
-
-    Raises NotAStore when there are fewer bytes.
-    """
+    """Parse the first 40 bytes. An index count of 0 or less reads as 1, as in the broker's load."""
     if len(content) < HEADER_SIZE:
         raise NotAStore("an index file is too short for its header", found=len(content), expected=HEADER_SIZE)
     fields = np.frombuffer(content, dtype=HEADER, count=1)[0].tolist()
@@ -83,9 +74,7 @@ def parse_header(content: bytes | memoryview) -> IndexHeader:
 
 
 def index_file_size(slots: int, max_index_num: int) -> int:
-    """Returns the length in bytes of every index file with ``max_hash_slot_num`` slots and ``max_index_num`` entry
-    places (one unused); raises WrongSettings where the broker could not map it.
-    """
+    """Length in bytes of an index file. Raises WrongSettings where a broker could not map it."""
     size = entries_position(slots) + ENTRY_SIZE * max_index_num
     if slots < 1 or max_index_num < 2 or size > 0x7FFFFFFF:
         raise WrongSettings(
@@ -97,12 +86,9 @@ def index_file_size(slots: int, max_index_num: int) -> int:
 
 
 def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
-    """Returns the slots and entry places of a *full* index file, told by the file itself; None for one that is not
-    full.
-
-    The count of a full file is ``max_index_num``, and the rest of its length is slots. That holds if the last entry
-    then lies where it should: its slot names it as the newest, and the header has its offset. Raises NotAStore where
-    there is no whole header.
+    """Slots and entry places of a *full* index file, derived from its content; None for one that is not full. A full
+    file has ``index_count == max_index_num``; the rest of its length is slots. The slot of the last entry must name it
+    as the newest, and the header must have its offset.
     """
     header = parse_header(read(0, HEADER_SIZE))
     max_index_num = header.index_count
@@ -117,17 +103,12 @@ def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
 
 
 def entries_position(slots: int) -> int:
-    """Returns the position of entry 0; entry n lies ``ENTRY_SIZE * n`` after it."""
+    """Position of entry 0."""
     return HEADER_SIZE + SLOT_SIZE * slots
 
 
 def first_header(previous_end_timestamp: int = 0, previous_end_phy_offset: int = 0) -> IndexHeader:
-    """Returns the header of a file that was just created, with the end of the full one before it (0 and 0 for the very
-    first).
-
-    This is also the whole content of an empty last file, which a broker leaves when a record comes after the last
-    full file and has no keys.
-    """
+    """Header of a new file, from the previous file's end; also the whole content of an empty last file."""
     timestamp, phy_offset = max(previous_end_timestamp, 0), max(previous_end_phy_offset, 0)
     return IndexHeader(timestamp, timestamp, phy_offset, phy_offset)
 
@@ -141,13 +122,9 @@ def build_index_file(
     start: IndexHeader | None = None,
     count_every_put: bool = False,
 ) -> IndexHeader:
-    """Returns the header of one index file, after everything in it went to ``write``: entries as they come, then slots
-    and header.
-
-    ``chunks`` hold key hashes (non-negative), commit-log offsets and store times of the file's entries, in commit-log
-    order and in pieces of any size. ``start`` is the ``first_header`` made of the previous file's end.
-    ``count_every_put`` counts slots as brokers before 4.7.1 did. What is not written must read as zero, up to
-    ``index_file_size``. Raises TotalsDisagree for more entries than a file holds.
+    """Write entries, slots and header of one index file; unwritten bytes must read as zero. ``chunks``: key hashes
+    (non-negative), commit-log offsets and store times in commit-log order. ``start``: the ``first_header``.
+    ``count_every_put``: count slots as brokers before 4.7.1.
     """
     header, capacity = start or first_header(), max_index_num - 1
     slot_table = np.zeros(slots, dtype=np.int32)
@@ -179,9 +156,7 @@ def build_index_file(
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Returns the whole seconds from one time (milliseconds) to another, as IndexFile#putKey clamps them into
-    [0, 2**31 - 1]; the difference has 64 bits, as in Java.
-    """
+    """Seconds between times in milliseconds, clamped to [0, 2**31 - 1] as in IndexFile#putKey (64-bit wrap-around)."""
     if begin_timestamp <= 0:
         return 0
     millis = (store_timestamp - begin_timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
@@ -191,7 +166,6 @@ def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
 def _pieces(
     chunks: Iterable[tuple[Int32s, Int64s, Int64s]],
 ) -> Iterable[tuple[Int32s, Int64s, Int64s]]:
-    """Yields the chunks cut to ``ENTRIES_AT_ONCE``, without empty ones."""
     for key_hashes, phy_offsets, store_timestamps in chunks:
         for begin in range(0, len(key_hashes), ENTRIES_AT_ONCE):
             part = slice(begin, begin + ENTRIES_AT_ONCE)
@@ -205,12 +179,9 @@ _WESTMOST_ZONE_MS = 12 * 3600 * 1000
 
 
 def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
-    """Returns the names of index files, from the begin timestamp of each: 17 digits yyyyMMddHHmmssSSS, strictly
-    ascending.
-
-    The broker loads the files in order of name, whatever their headers say, and names new ones with the wall clock in
-    its own time zone. So that those come last, wherever it runs, the time is written as the westmost zone (UTC-12)
-    shows it. Times that repeat, go backwards or are not times at all move to the next free millisecond.
+    """Ascending file names (17 digits yyyyMMddHHmmssSSS) from begin timestamps. The broker loads files by name and
+    names new ones with its local wall clock, so these use the westmost zone (UTC-12). Repeated or invalid times move
+    on.
     """
     names = []
     previous = -1
@@ -223,14 +194,12 @@ def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
 
 
 def is_index_file_name(name: str) -> bool:
-    """Returns whether a name can be that of an index file."""
+    """True if an index file can have this name."""
     return name.isascii() and name.isdigit()
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Returns the hash under which a key of a topic is indexed; tags are (5.4.0 and later) as the key ``T#tags``.
-
-    The slot of the key is its hash modulo the number of slots.
+    """Hash of a topic's key in the index, modulo the slots its slot; tags are the key ``T#tags`` (5.4.0 and later).
 
     >>> key_hash("TopicT", "U0"), key_hash("TopicT", "T#a||b")
     (1902675303, 678982862)
@@ -240,7 +209,7 @@ def key_hash(topic: str, key: str) -> int:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """One entry of an index file, and its number there."""
+    """An entry of an index file and its number."""
 
     number: int
     key_hash: int
@@ -250,12 +219,7 @@ class IndexEntry:
 
 
 def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[IndexEntry]:
-    """Yields the entries in the slot of a key hash, newest first, as far as a broker follows them; other keys' entries
-    too.
-
-    The walk ends at a link that is 0, points at itself or after the last entry, and where it meets an entry again (a
-    broker would go round a longer circle for ever).
-    """
+    """Yield the entries in a key hash's slot, newest first. Stops at a loop, which a broker can follow for ever."""
     last = min(header.index_count, 0x7FFFFFFF // ENTRY_SIZE)  # of a file that a broker can map
     seen = np.zeros(last + 1, bool)
     number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
@@ -272,9 +236,7 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
 
 
 def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
-    """Returns whether a query from begin to end (milliseconds, both included) looks into a file
-    (IndexFile#isTimeMatched).
-    """
+    """True if a query for [begin, end] in milliseconds searches this file (IndexFile#isTimeMatched)."""
     return (
         (begin < header.begin_timestamp and end > header.end_timestamp)
         or header.begin_timestamp <= begin <= header.end_timestamp
@@ -285,10 +247,8 @@ def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 def select_phy_offsets(
     read: Read, header: IndexHeader, slots: int, hashed: int, *, max_num: int, begin: int, end: int
 ) -> list[int]:
-    """Returns the commit-log offsets of one file's entries with this key hash and a time in [begin, end], newest first.
-
-    At most ``max_num``. Times are whole seconds after the header's start, so a message may fall out of tight bounds;
-    other keys with the same hash are in (IndexFile#selectPhyOffset).
+    """Commit-log offsets of one file's entries for a key hash and time range, newest first (IndexFile#selectPhyOffset).
+    Times have whole seconds, so tight bounds can miss a message. Other keys with the same hash are included.
     """
     found: list[int] = []
     for entry in chain(read, header, slots, hashed):
@@ -305,10 +265,7 @@ def select_phy_offsets(
 def query_offsets(
     files: Sequence[tuple[IndexHeader, Read]], slots: int, hashed: int, *, max_num: int, begin: int, end: int
 ) -> list[int]:
-    """Returns the commit-log offsets over all files, newest first (IndexService#queryOffset).
-
-    ``files`` are in the order of their names. A broker takes no ``max_num`` above its ``maxMsgsNumBatch`` (64).
-    """
+    """Offsets over ``files`` (by name), newest first (IndexService#queryOffset). Brokers cap ``max_num`` at 64."""
     found: list[int] = []
     for header, read in reversed(files):
         if is_time_matched(header, begin, end):
@@ -319,14 +276,12 @@ def query_offsets(
 
 
 def parse_slots(content: bytes | memoryview, slots: int) -> Int32s:
-    """Returns the slot table of a file, in native byte order: what ``put_entries`` leaves when all entries went
-    through it.
-    """
+    """Slot table of a file, in native byte order."""
     return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)
 
 
 def parse_entries(content: bytes | memoryview) -> Structs:
-    """Returns the entries in a piece of a file that begins with one: ``ENTRY`` over its bytes (not copied)."""
+    """``ENTRY`` view over bytes that begin with an entry; not copied."""
     return np.frombuffer(content, dtype=ENTRY, count=len(content) // ENTRY_SIZE)
 
 

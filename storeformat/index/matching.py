@@ -1,8 +1,8 @@
-"""The entries of one index file and those that the log makes, as multisets of (offset, hash).
+"""The entries of one index file and those of the log, as multisets of (offset, hash).
 
-Where an index was cut into files depends on where it once began, so files cannot be compared byte for byte. A file must
-hold the log's entries from its first one to its last one, each as often as the log makes it. Entries without a row of
-the log, and rows without an entry, are explained in this order:
+Files cannot be compared byte for byte: where they were cut depends on where the index once began. A file must hold
+the log's entries from its first one to its last one, each as often as in the log. Entries without a row of the log,
+and rows without an entry, are explained in this order:
 
 ===========  ==========================================================================================
 lost         the entry's record is in a damaged range of the log
@@ -13,8 +13,8 @@ old, beyond  the record is not in the log any more, or comes after the part of t
 no tags      rows from TAGS before the file's first one: written by a broker before 5.4.0
 ===========  ==========================================================================================
 
-What is left is an entry of no record, or a missing key. Chunks that are as the log makes them are told by one
-comparison; the others are sorted.
+The rest are entries without a record, and missing keys. Chunks equal to the log's need one comparison; others are
+sorted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, leadin
 from storeformat.index.entries import Rows, hashes_of
 from storeformat.limits import LISTED
 
-CHUNK = 1 << 17
-"""Entries compared at a time."""
+CHUNK = 1 << 17  # entries compared at a time
 
-SEARCH = 256
-"""Entries at either end of a chunk that may be wrong before its place in the log is lost."""
+SEARCH = 256  # wrong entries allowed at either end of a chunk before its place in the log is lost
 
 _MOST_ROWS = 4 * CHUNK
 
@@ -44,25 +42,21 @@ class Coverage:
     rows_begin: int = -1
     rows_end: int = -1
     compared: int = 0
-    missing: int = 0
-    """Rows between that the file does not hold; ``missing_shown`` has the first of them."""
+    missing: int = 0  # log rows in the range without an entry; ``missing_shown`` lists the first
     missing_shown: list[dict[str, int]] = field(default_factory=list)
     old: int = 0
     beyond: int = 0
     lost: int = 0
     doubled: int = 0
-    disordered: int = 0
-    """Entries that come after one of a later row."""
+    disordered: int = 0  # entries after one of a later row
     absent_tags: int = 0
-    first_tag: int | None = None
-    """Offset of the first record whose TAGS entry is there."""
-    last_offset: int = -1
-    """Offset of the last entry that the log makes, too."""
+    first_tag: int | None = None  # offset of the first record whose TAGS entry is present
+    last_offset: int = -1  # offset of the last entry that the log has too
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The first entries of a chunk: the row of the log of each where ``paired``, and which are of no record."""
+    """The first entries of a chunk: the log row of each ``paired`` one, and which are of no record."""
 
     rows: Structs
     paired: Bools
@@ -73,7 +67,7 @@ class Matched:
 
 
 class Matching:
-    """Takes a file's entries chunk by chunk; memory: one chunk and at most ``_MOST_ROWS`` rows."""
+    """Matches a file's entries chunk by chunk; memory: one chunk and at most ``_MOST_ROWS`` rows."""
 
     def __init__(self, rows: Rows, log: LogExtent, result: Coverage) -> None:
         self._rows, self._log, self._result = rows, log, result
@@ -86,7 +80,7 @@ class Matching:
         return bool((hashes_of(block) == key_hash).any())
 
     def continues(self, entries: Structs) -> int:
-        """The number of entries that follow in the log just so after those taken."""
+        """Number of leading entries equal to the log's next rows."""
         if self._result.rows_end < 0:
             return 0
         block = self._read(self._result.rows_end, self._result.rows_end + 2 * len(entries))
@@ -98,9 +92,7 @@ class Matching:
         return leading((hashes_of(block) == entries["key_hash"]) & (block["offset"] == entries["phy_offset"]))
 
     def take(self, entries: Structs, *, final: bool) -> Matched:
-        """Matches the next entries of the file and notes what is missing between them. Unless ``final``, a chunk ends
-        between two records: the caller reads the entries after ``len(result)`` again.
-        """
+        """Match the next entries. Unless ``final``, pass those after ``len(result)`` again, to end between records."""
         hashes, offsets = entries["key_hash"].astype(np.int32), entries["phy_offset"].astype(np.int64)
         count, begin = len(entries), self._result.rows_end
         block = self._read(begin, begin + count) if begin >= 0 else self._rows.read(0, 0)
@@ -120,7 +112,6 @@ class Matching:
         return self._note(block, begin, row_of[:count], again[:count], offsets[:count], lost[:count])
 
     def _accept(self, rows: Structs) -> Matched:
-        """Counts the log's next rows, which the file holds as they are."""
         result, tags = self._result, rows["key_hash"] < 0
         result.rows_end, result.last_offset = result.rows_end + len(rows), int(rows["offset"][-1])
         result.compared += len(rows)
@@ -132,9 +123,7 @@ class Matching:
         return self._rows.read(begin, max(min(end, self._rows.total), begin))
 
     def _range(self, hashes: Int32s, offsets: Int64s, lost: Bools) -> tuple[int, int, int]:
-        """Rows [begin, end) with which to compare these entries, and how many of them. Wrong offsets must not lead
-        through the whole log, so the ends are entries that the log makes.
-        """
+        """Rows and number of entries to compare. Ends are log entries: wrong offsets must not lead through the log."""
         rows, result, count = self._rows, self._result, len(offsets)
         started = result.rows_end >= 0
         inside = np.flatnonzero((offsets >= self._log.begin) & (offsets < self._log.end) & ~lost)
@@ -172,11 +161,11 @@ class Matching:
     def _pair_wrong(
         self, block: Structs, hashes: Int32s, offsets: Int64s, row_of: Int64s, again: Bools, lost: Bools
     ) -> None:
-        """Gives entries without a row one without an entry whose offset, or else whose hash, is the same."""
+        """Pair entries without a row and rows without an entry by equal offset, or else by equal hash."""
         paired, alone, free = np.flatnonzero(row_of >= 0), (row_of < 0) & ~again & ~lost, np.ones(len(block), bool)
         if len(paired):
             free[row_of[paired]] = False
-            # Rows outside are of other files, but for those of wrong entries at either end of this one.
+            # Rows outside belong to other files, except those of wrong entries at either end of this one.
             free[: max(int(row_of[paired].min()) - int(alone[: paired[0]].sum()), 0)] = False
             free[int(row_of[paired].max()) + 1 + int(alone[paired[-1] :].sum()) :] = False
         for theirs, ours in ((offsets, block["offset"]), (hashes, hashes_of(block))):
@@ -185,7 +174,6 @@ class Matching:
             row_of[places[at]], alone[places[at]], free[rows[to]] = rows[to], False, False
 
     def _note(self, block: Structs, begin: int, row_of: Int64s, again: Bools, offsets: Int64s, lost: Bools) -> Matched:
-        """Counts what was found of the entries that are taken."""
         result, log = self._result, self._log
         paired = row_of >= 0
         alone, old_end = ~paired, len(paired) if result.rows_end < 0 else 0
@@ -229,7 +217,7 @@ class Matching:
         self._result.missing_shown += as_keys(rows[: LISTED - len(self._result.missing_shown)])
 
     def close(self) -> None:
-        """Ends the file: rows from TAGS after the last entry belong to it if it has none."""
+        """End the file; rows from TAGS after its last entry belong to it if it has none from TAGS."""
         result = self._result
         while result.first_tag is None and 0 <= result.rows_end < self._rows.total:
             block = self._read(result.rows_end, result.rows_end + SEARCH)
@@ -241,15 +229,13 @@ class Matching:
 
 
 def as_keys(rows: Structs) -> list[dict[str, int]]:
-    """Rows as a report shows them: hash and commit-log offset."""
+    """Rows for the report: hash and commit-log offset."""
     columns = hashes_of(rows).tolist(), rows["offset"].tolist()
     return [{"key_hash": key_hash, "phy_offset": offset} for key_hash, offset in zip(*columns, strict=True)]
 
 
 def _match(rows: Structs, hashes: Int32s, offsets: Int64s) -> tuple[Int64s, Bools]:
-    """The row of each entry, -1 for none: of equal ones the first has the first row. Also which entries without a row
-    are there a second time.
-    """
+    """Row of each entry, -1 for none, equal ones in order; and which entries without a row are duplicates."""
     records = np.searchsorted(rows["offset"], rows["offset"])
     made = records.astype(np.int64) << 32 | hashes_of(rows)
     record = np.minimum(np.searchsorted(rows["offset"], offsets), max(len(rows) - 1, 0))
@@ -264,7 +250,7 @@ def _match(rows: Structs, hashes: Int32s, offsets: Int64s) -> tuple[Int64s, Bool
 
 
 def _equal(left: npt.NDArray[np.integer], right: npt.NDArray[np.integer]) -> tuple[Int64s, Int64s]:
-    """Places of equal values in two columns, paired one to one: the first with the first."""
+    """Indices of equal values in two columns, paired one to one, first with first."""
     at, to = np.argsort(left, kind="stable"), np.argsort(right, kind="stable")
     ours, theirs = left[at], right[to]
     target = np.arange(len(ours)) - np.searchsorted(ours, ours) + np.searchsorted(theirs, ours)

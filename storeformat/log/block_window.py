@@ -13,14 +13,11 @@ from storeformat.log.framing import Framing
 from storeformat.log.segments import Segment
 from storeformat.storage.files import RangeReader
 
-BLOCK_SIZE = 4 << 20
-"""Bytes read and decoded at a time."""
+BLOCK_SIZE = 4 << 20  # bytes read and decoded at a time
 
 
 class BlockWindow:
-    """One reused, padded buffer over a segment file. Fresh memory is dear; a task reads every block into the same
-    bytes.
-    """
+    """One padded buffer over a segment file, reused for every block because fresh memory is slow."""
 
     def __init__(self, reader: RangeReader, segment: Segment) -> None:
         self._reader = reader
@@ -30,11 +27,10 @@ class BlockWindow:
         self.length = 0
 
     def another(self) -> BlockWindow:
-        """Returns a second window over the same file."""
         return BlockWindow(self._reader, self.segment)
 
     def load(self, offset: int, length: int) -> None:
-        """Makes the window hold ``length`` bytes of the log from ``offset``."""
+        """Load ``length`` bytes of the log from ``offset``."""
         if len(self._data) < length + PADDING:
             self._data = bytearray(length + PADDING)
         with memoryview(self._data) as view:
@@ -48,13 +44,11 @@ class BlockWindow:
         return np.frombuffer(self._data, np.uint8, self.length + PADDING)
 
     def find_certificate(self, start: int, stop: int) -> int | None:
-        """Returns the first log offset p in [start, stop) whose head is loaded and certifies a record at p."""
+        """First log offset in [start, stop) whose loaded head certifies a record."""
         return self.segment.framing.find(self._data, self.offset, self.length, start, stop)
 
     def is_zero(self, begin: int, end: int, block_size: int = BLOCK_SIZE) -> bool:
-        """Returns whether all bytes of [begin, end) are zero; they are loaded block by block, up to the first other,
-        but for holes.
-        """
+        """True if all bytes of [begin, end) are zero. Loads block by block, skipping holes."""
         at = begin
         while at < end:
             length = min(block_size, end - at)
@@ -65,16 +59,15 @@ class BlockWindow:
         return True
 
     def next_data(self, offset: int) -> int:
-        """Returns the first log offset from ``offset`` on that is in no hole of the file, as far as that is known."""
+        """First log offset from ``offset`` on that is not in a known hole of the file."""
         return self.segment.base + self._reader.next_data(offset - self.segment.base)
 
     @property
     def framing(self) -> Framing:
-        """How records lie in the segment."""
         return self.segment.framing
 
     def certifies_inside(self, start: int, stop: int, limit: int) -> bool:
-        """Returns whether a certified record begins in [start, stop), its head below ``limit``; the window stays."""
+        """True if a certified record begins in [start, stop), its head below ``limit``. Keeps the window."""
         reach = min(stop + m.CERTIFICATE_SIZE - 1, limit)
         if self.offset <= start and reach <= self.offset + self.length:
             return self.find_certificate(start, stop) is not None
@@ -85,16 +78,14 @@ class BlockWindow:
 
 @dataclass(frozen=True)
 class CertificateSearch:
-    """What lies in a range: the first certified record, if any, and whether all bytes before it (or all at all) are
-    zero.
-    """
+    """The first certified record in a range, and whether all bytes before it are zero."""
 
     first: int | None
     all_zero: bool
 
 
 def certificates(window: BlockWindow, start: int, stop: int, limit: int) -> Iterator[int]:
-    """Yield every certified record that begins in [start, stop); a block is read once, whatever is in it."""
+    """Yield every certified record that begins in [start, stop), reading each block once."""
     at = start
     while (found := search_certificate(window, at, stop, limit).first) is not None:
         seen = min(stop, window.offset + window.length - window.framing.certificate_size + 1)
@@ -108,15 +99,15 @@ def certificates(window: BlockWindow, start: int, stop: int, limit: int) -> Iter
 def search_certificate(
     window: BlockWindow, start: int, stop: int, limit: int, block_size: int = BLOCK_SIZE
 ) -> CertificateSearch:
-    """Looks for the first certified record that begins in [start, stop); its head may reach up to ``limit``."""
+    """Find the first certified record that begins in [start, stop); its head may reach up to ``limit``."""
     all_zero = True
     at = start
     while at < stop:
         length = min(block_size + window.framing.certificate_size, limit - at)
         window.load(at, length)
-        # Most of what is searched is the unwritten end of a log; to see that it is zero takes a tenth of a search.
+        # Mostly the unwritten end of a log is searched; the zero check takes a tenth of a search.
         if not window.bytes[:length].any():
-            # A hole may begin with the zeros of a record's head, whose rest comes after it.
+            # A hole may begin with the zeros of a record's head that continues after it.
             at = max(at + block_size, window.next_data(at + block_size) - window.framing.certificate_size)
             continue
         found = window.find_certificate(at, stop)

@@ -1,12 +1,12 @@
 """Which bytes of the log are records, as the chain of sizes proves it.
 
 A record exists if the sizes from its segment's first byte lead to it. A certificate (magic at +4, the record's own
-PHYSICALOFFSET at +28) is necessary but not sufficient: old records with the right offset can lie after a BLANK or after
-the true end, and a body can hold a copy of a record.
+PHYSICALOFFSET at +28) is necessary but not sufficient: old records with the right offset can follow a BLANK or the
+true end, and a body can hold a copy of a record.
 
-So each split finds its first record by certificate and reports where its chain started and where it ended;
-``follow_chain`` walks these reports from each segment's first byte. A split whose guess was wrong is read again from
-the start that the chain proves. The result is the sequential one, for every split size.
+Each split finds its first record by certificate and reports the start and end of its chain; ``follow_chain`` walks
+the reports from each segment's first byte. A split that guessed wrong is read again from the proven start. The result
+equals the sequential one for every split size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,8 @@ from storeformat.log.segments import Segment, Split
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """What one split found: the chain from ``start`` to ``end``.
-
-    ``start`` is None if no record was certified in the split; then ``end`` is the split's start. ``rest_is_zero``
-    speaks of the bytes from ``end`` to the split's stop.
-    ``plausible`` says that the bytes at a defect carry a record's magic or their own offset: something was meant to be
-    there. ``first_number`` and ``last_number`` are those of its links, where they have any.
+    """The chain [start, end) of one split; without a certified record ``start`` is None and ``end`` the split's start.
+    ``rest_is_zero``: up to the split's stop. ``plausible``: the defect has a record's magic or own offset.
     """
 
     split: Split
@@ -42,7 +38,7 @@ class ChainReport:
 
 @dataclass(frozen=True)
 class Break:
-    """A place where the chain of a segment ended before the segment did."""
+    """Where the chain of a segment ended before the segment."""
 
     segment: Segment
     offset: int
@@ -52,10 +48,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Chain:
-    """The proven chain: reports that count, splits to be read again from a known start, and where segments broke off.
-
-    ``blanks`` holds the [begin, end) of the BLANKs, ``end`` is where the next record would be appended.
-    """
+    """Accepted reports, splits to read again, breaks, [begin, end) of BLANKs, and the offset of the next record."""
 
     reports: list[ChainReport]
     rescans: list[Split]
@@ -65,10 +58,8 @@ class Chain:
 
 
 def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: Sequence[ChainReport]) -> Chain:
-    """Returns what the sizes prove from each segment's first split on. ``reports[i]`` belongs to ``splits[i]``.
-
-    If ``rescans`` is not empty, read those splits again, put the new reports in place and call again: each call proves
-    at least one more split of every segment that was not done.
+    """What the sizes prove from each segment's first split on. ``reports[i]`` belongs to ``splits[i]``. While
+    ``rescans`` is not empty, read those splits again and call again: each call proves at least one more split.
     """
     accepted: list[ChainReport] = []
     rescans: list[Split] = []

@@ -1,7 +1,7 @@
-"""Walking the chain of records: TOTALSIZE leads from one to the next, and each is decoded and checked.
+"""Walk the chain of records: TOTALSIZE leads from one to the next; decode and check each.
 
-What lies between one record and the next is the affair of the segment's ``Framing``: in the log of a DLedger group
-records lie in entries. Mirrors ``CommitLog#recoverNormally`` and ``DefaultMessageStore.ReputMessageService#doReput``.
+The segment's ``Framing`` handles the bytes between records (DLedger entries). Mirrors
+``CommitLog#recoverNormally`` and ``DefaultMessageStore.ReputMessageService#doReput``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,12 @@ from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, Fault, RecordBlock, decode
 
 TakeRecords = Callable[[Bytes, Int64s, int], int]
-"""From a buffer, the positions of records in it and the offset of its first byte: how many records were taken."""
+"""Number of leading records taken, from a buffer, record positions in it and the offset of its first byte."""
 
 
 class ChainWalk:
-    """Iterates over the decoded blocks of a chain that begins at ``position`` and belongs to ``split``.
-
-    ``take`` may take sound records from the front of each block: what it took is not decoded and not in the blocks.
-
-    When the iteration is over, ``position`` is where the next link would begin, ``ended`` says why it stopped, and
-    ``defect`` why the bytes there are no record if that was the reason; ``first`` and ``last`` are the numbers of the
-    first and the last link, where links have numbers.
+    """Decoded blocks of a chain that begins at ``position`` in ``split``, and afterwards where and why it ended.
+    ``take`` may take sound records from the front of each block; these are not decoded and not in the blocks.
     """
 
     def __init__(
@@ -91,23 +86,20 @@ class ChainWalk:
             return
 
     def _pass(self, buffer: Bytes, links: Int64s) -> None:
-        """Notes that links hold records."""
         if len(links):
             framing = self._split.segment.framing
             self.first = self.first or framing.number_at(buffer, int(links[0]))
             self.last = framing.number_at(buffer, int(links[-1]))
 
     def finish(self) -> ChainWalk:
-        """Walks to the end, for what is known then: the records are checked and dropped."""
+        """Walk to the end, dropping the records."""
         for _ in self:
             pass
         return self
 
     def _damaged_foreign_record(self, block: RecordBlock) -> int | None:
-        """Returns the row of the first foreign record that is not one of those a broker leaves and steps over.
-
-        Those follow a record, so a segment that begins with one was renamed or moved. And they were written whole: one
-        in which a certified record begins, its body aside, is a damaged one, or a copy, whose size leads astray.
+        """A broker leaves foreign records only after a record and complete: a segment that begins with one was renamed
+        or moved, and if a certified record begins inside one (outside its body), its size is damaged or it is a copy.
         """
         rows = np.flatnonzero(block.foreign)
         if not rows.size:
@@ -124,7 +116,6 @@ class ChainWalk:
         return next((row for row in rows.tolist() if inside(int(body_ends[row]), int(ends[row]), limit)), None)
 
     def _judge_head(self) -> Verdict:
-        """Returns why there is no link at ``position``, or the size of the link whose head is there."""
         split, window, framing = self._split, self._window, self._split.segment.framing
         allowed = split.limit - self.position
         at = self.position - window.offset
@@ -151,10 +142,7 @@ def chain_from(
     limit: int | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> ChainWalk:
-    """Returns the walk of the chain from a place of the window's segment to which the sizes are known to lead.
-
-    Links are taken that begin below ``stop``, and nothing is read after ``limit``: by default the segment's end.
-    """
+    """Walk links below ``stop`` from a proven record position; nothing after ``limit`` is read."""
     segment = window.segment
     stop, limit = (segment.end if end is None else end for end in (stop, limit))
     return ChainWalk(window, Split(0, segment, start, stop, limit, start), start, rules, block_size)

@@ -1,16 +1,17 @@
-"""The log of a DLedger group (``enableDLegerCommitLog``, 4.5 and later): entries, and how far they are committed.
+"""The log of a DLedger group (``enableDLegerCommitLog``, 4.5 and later): entries and the committed index.
 
-A member keeps its entries in ``dledger-<selfId>/data``, in files named and sized as segments are; each entry holds one
-record, whose PHYSICALOFFSET, and what queues and index say, is the record's own place, 48 bytes after the entry's.
+A member keeps entries in ``dledger-<selfId>/data``, in files named and sized like segments. Each entry holds one
+record; its PHYSICALOFFSET, and the offset in queues and index, is that of the record, 48 bytes after the entry's.
+
 Mirrors ``DLedgerEntry``, ``DLedgerEntryCoder``, ``DLedgerMmapFileStore#recover`` and ``MmapFileList#preAppend`` of
 openmessaging/dledger 0.1 to 0.3.2, and ``DLedgerCommitLog`` of rocketmq-all-4.6.1 to 5.5.0.
 
-FORMAT.md has the fields of an entry and of a blank, which closes a file. A follower whose tail is not its leader's cuts
-it off and writes on from there without zeroing anything, so entries of an older term can follow the end: index and term
-tell.
+FORMAT.md has the fields of an entry and of the blank that closes a file. A follower whose tail differs from its
+leader's truncates it and continues there without zeroing, so entries of an older term can follow the end: index and
+term tell.
 
-``dledger-<selfId>/checkpoint`` (text, ``committedIndex=N``) says which entry is the last that a majority has. A broker
-dispatches up to there; what follows may be cut off again. It is written every three seconds and at the end.
+``dledger-<selfId>/checkpoint`` (text, ``committedIndex=N``) has the last entry that a majority has, written every
+three seconds and at shutdown. A broker dispatches up to there; later entries may be truncated.
 """
 
 from __future__ import annotations
@@ -50,13 +51,11 @@ _COMMITTED = re.compile(r"\s*committedIndex\s*=\s*(-?[0-9]{1,19})\s*")
 def _walk_entries(
     buffer: Bytes, start: int, stop: int, limit: int, buffer_offset: int, index: int, term: int, committed: int
 ) -> tuple[Int64s, int]:
-    """Returns the positions of DLedger entries reached from ``start`` by following their sizes, and the position
-    after the last of them.
+    """Positions of consecutive DLedger entries from ``start``, and the position after the last.
 
-    An entry at p is taken while p < stop, its head says that it lies at ``buffer_offset`` + p, its size agrees with
-    the record in it and ends below ``limit``, its index follows the one before and its term is no older, unless its
-    index is at most ``committed``. ``index`` and ``term`` are those of the entry before the first; -1 where they
-    are not known.
+    An entry at p < ``stop`` counts if its head has the position ``buffer_offset`` + p, its size agrees with its record
+    and ends below ``limit``, its index follows and its term is no older, unless its index is at most ``committed``.
+    ``index`` and ``term`` are those of the entry before the first; -1: unknown.
     """
     positions: list[int] = []
     unpack = ENTRY_HEAD.unpack_from
@@ -80,7 +79,7 @@ def _walk_entries(
 
 @dataclass(frozen=True)
 class EntryFraming(Framing):
-    """Records in DLedger entries. Those up to ``committed_index`` are of the log whatever their terms say."""
+    """Records in DLedger entries. Entries up to ``committed_index`` are valid whatever their terms."""
 
     committed_index: int = -1
     head_size: ClassVar[int] = HEAD_SIZE
@@ -146,14 +145,14 @@ ENTRIES = EntryFraming()
 
 
 def is_of_group(directory: str) -> bool:
-    """Returns whether a directory is where a member of a group keeps its entries by default."""
+    """True for the default entry directory of a group member."""
     return locations.name_of(directory) == DATA and locations.name_of(locations.parent_of(directory)).startswith(
         GROUP_PREFIX
     )
 
 
 def framing_of(head: bytes, base: int) -> Framing | None:
-    """Returns how a segment is framed that begins with these bytes at offset ``base``; None where they do not tell."""
+    """Framing of a segment from its first bytes and its base offset; None if they do not tell."""
     if len(head) < HEAD_SIZE:
         return None
     magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
@@ -164,7 +163,7 @@ def framing_of(head: bytes, base: int) -> Framing | None:
 
 
 def committed_index(checkpoint: str) -> int | None:
-    """Returns ``committedIndex`` of a group's checkpoint file; None where there is none (-1: nothing is committed)."""
+    """``committedIndex`` of a group's checkpoint file (-1: nothing is committed); None without a file or value."""
     if not files.size_of(checkpoint):
         return None
     lines = files.read_bytes(checkpoint).decode("utf-8", "replace").splitlines()
@@ -174,9 +173,8 @@ def committed_index(checkpoint: str) -> int | None:
 
 @dataclass(frozen=True)
 class Committed:
-    """How far a log is committed: up to ``end``, None where that is all of it; ``note`` says what a person must know
-    about it. ``missing_from`` is where the entries break off before the last one that is committed, None if they do
-    not: then something is lost, even if the log looks as if it ended there.
+    """How far a log is committed: up to ``end`` (None: all of it); ``note`` is for the user. ``missing_from``: where
+    the entries break off before the last committed one, so that messages are lost.
     """
 
     end: int | None = None
@@ -185,9 +183,8 @@ class Committed:
 
 
 def committed_end(segments: Sequence[Segment], index: int) -> Committed:
-    """Returns where the entry with ``index`` ends, the last that is committed; None if no entry follows it.
-
-    Where that entry is damaged or lost, the log is known to be committed up to the next certified one after it.
+    """Where the last committed entry, ``index``, ends; None if no entry follows it. If it is damaged or lost, the log
+    is known to be committed up to the next certified one.
     """
     entries = [segment for segment in segments if isinstance(segment.framing, EntryFraming)]
     after, number_after = None, -1
@@ -225,9 +222,7 @@ def _not_known(offset: int, index: int) -> str:
 
 
 def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, EntryNumber] | None:
-    """Returns where the first entry of a segment lies and its number: the first certified one where its head is
-    damaged; None where there is none. A segment that may be unwritten is not searched for what follows zeros.
-    """
+    """The first certified entry if the head is damaged. In a segment that may be unwritten, zeros end the search."""
     head = files.read_range(segment.path, 0, min(HEAD_SIZE, segment.size)).ljust(HEAD_SIZE, b"\0")
     magic, _ = _MAGIC_AND_SIZE.unpack_from(head)
     if magic == ENTRY_MAGIC:
@@ -236,7 +231,6 @@ def _first_entry(segment: Segment, *, may_be_unwritten: bool) -> tuple[int, Entr
 
 
 def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
-    """Returns where the first certified entry from ``start`` on lies, and its number; None where there is none."""
     with files.RangeReader(segment.path) as reader:
         found = search_certificate(BlockWindow(reader, segment), start, segment.end, segment.end).first
         if found is None:
@@ -245,9 +239,7 @@ def _next_entry(segment: Segment, start: int) -> tuple[int, EntryNumber] | None:
 
 
 def _end_after_break(segment: Segment, start: int, index: int) -> int | None:
-    """Returns where the entry with ``index`` ends, or the first certified one after it begins, in what follows a break
-    of the entries at ``start``; None where the segment has neither.
-    """
+    """Where the entry with ``index`` ends after a break at ``start``, or the first certified later one begins."""
     while (found := _next_entry(segment, start)) is not None:
         start, number = found
         beyond = number.index > index
@@ -261,9 +253,7 @@ def _end_after_break(segment: Segment, start: int, index: int) -> int | None:
 
 
 def _walk(segment: Segment, start: int, first: EntryNumber, index: int) -> tuple[int, int]:
-    """Returns how many entries a segment holds in a row, from the ``first`` one at ``start`` to that with ``index`` at
-    most, and where the last of them ends.
-    """
+    """Number of consecutive entries from ``first`` to at most ``index``, and where the last of them ends."""
     count, framing = index - first.index + 1, EntryFraming(index)
     last: EntryNumber | None = EntryNumber(first.index - 1, first.term)
     done, position, want = 0, start, BLOCK_SIZE
@@ -287,7 +277,6 @@ def _walk(segment: Segment, start: int, first: EntryNumber, index: int) -> tuple
 
 
 def _goes_on(entries: Sequence[Segment], segment: Segment, end: int) -> bool:
-    """Returns whether anything but a blank and zeros begins at ``end``, or in the next segment."""
     while _is_closed(segment, end):
         following = next((other for other in entries if other.base == segment.end), None)
         if following is None:

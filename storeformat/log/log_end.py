@@ -1,8 +1,8 @@
-"""The end of a log that is being written, as its last segment shows it, and whether it is still where it was found.
+"""The end of a log that is being written, and whether it has moved.
 
-Queues, index and checkpoint fit a log only up to one offset. A broker that finds fewer units than records never queues
-the rest, or queues it with a gap, depending on its release. So the offset must be exact: the sizes
-of the segment's records lead to it, and no record begins there.
+Queues, index and checkpoint fit a log only up to one offset. A broker with fewer units than records never queues the
+rest, or queues it with a gap, depending on its release. So the offset must be exact: the sizes of the segment's
+records lead to it, and no record begins there.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from storeformat.storage.files import RangeReader, read_range
 
 
 def growing_log_end(segments: Sequence[Segment], rules: DecodeRules) -> int:
-    """Returns the offset after the last whole record of a log that a broker is writing.
-
-    Before the broker wrote, its recovery found the log sound up to its end, so the first bytes that are not a record
-    are that end, whatever follows: zeros, a record half written, or bytes of an older log.
+    """Offset after the last complete record of a log that a broker is writing. Recovery found the log sound before the
+    broker wrote, so the first bytes that are no record are the end, even if they are of an older log.
     """
     written = [segment for segment in segments if any(read_range(segment.path, 0, BLANK_SIZE))]
     if not written:
         return segments[0].base
     at = segments.index(written[-1])
     end = segments[at].base
-    for segment in segments[at:]:  # the next one may have been begun in the meantime
+    for segment in segments[at:]:  # the next one may have been created meanwhile
         with RangeReader(segment.path) as reader:
             walk = chain_from(BlockWindow(reader, segment), segment.base, replace(rules, check_crc=False)).finish()
         end = walk.position
@@ -49,10 +47,8 @@ def check_log_end(
     past_damage: bool = False,
     committed: int | None = None,
 ) -> None:
-    """Raises NotAStore, which says why, unless the log's records lead to ``end`` and go on from there no more.
-
-    With ``past_damage`` the chain may break and begin again at the next certified record, as in a salvage. After
-    ``committed`` a group has not agreed on what follows, and a broker dispatches it only when it has.
+    """Raise NotAStore unless the log's records lead to ``end`` and none follows. ``past_damage``: the chain may break
+    and continue at the next certified record. ``committed``: the group's committed end; later records are ignored.
     """
     if not segments[0].base <= end <= segments[-1].end:
         raise NotAStore("the log does not reach its recorded end", path=segments[-1].path, offset=end)

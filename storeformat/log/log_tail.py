@@ -1,7 +1,7 @@
-"""The last part of a log, read and checked as recovery does: its records, where it ends, and why.
+"""The last part of a log, read and checked as recovery does: its records, its end and the reason for it.
 
-At most ``READ_AT_MOST`` bytes are read, from the head of a segment or, in a longer one, from a certified record on. So
-a check of the start takes a second whatever the log's length; what lies before is ``verify``'s.
+At most ``READ_AT_MOST`` bytes are read, from the head of a segment or, in a longer one, from a certified record on, so
+the check takes a second for any log. ``verify`` checks the rest.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ TRAITS: dict[str, Callable[[RecordBlock], Bools]] = {
     "no DUP_INFO": lambda block: (block.heads.properties_length > 0) & (block.properties[m.DUP_INFO].lengths < 0),
     "no property CRC": lambda block: block.properties[m.PROPERTY_CRC].lengths < 0,
 }
-"""Of a block of records those with which recovery of some releases, or with some settings, ends the log."""
+"""Records of a block at which recovery ends the log in some releases or with some settings."""
 _PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO)
 
 
 @dataclass(frozen=True)
 class LogTail:
-    """Records that go to a queue, one a row: ``offsets``, ``ends`` (after them), ``queue_offsets``, and ``key_of``
-    into ``keys`` (topic, queue id); a record with light queues has a row for each of them. ``begin`` and ``end`` are
-    the part of the log that was read; ``defect`` says why it ended, ``goes_on_at`` where the first younger record lies
-    after the place where it broke. ``passed`` are places of damage that recovery does not read. ``firsts`` are the
-    offsets of the first records that recovery reads and that have a trait which not every broker takes (``TRAITS``);
-    ``foreign`` is that of the first record which names another offset as its own; older ones at the end do no harm.
+    """The queued records of a log's tail [begin, end), one a row, and one for each light queue; ``key_of`` indexes
+    ``keys``.
+
+    ``goes_on_at``: the first younger record after the break. ``passed``: damage that recovery does not read.
+    ``firsts``: first record with each of ``TRAITS``. ``foreign``: first record with another own offset, if not only
+    older ones follow.
     """
 
     begin: int = 0
@@ -59,13 +59,12 @@ class LogTail:
     goes_on_at: int | None = None
     passed: tuple[int, ...] = ()
     firsts: Mapping[str, int] = field(default_factory=dict)
-    time: int = 0
-    """When the last record that was read was stored, in milliseconds."""
+    time: int = 0  # store time of the last record read, in milliseconds
     foreign: int | None = None
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, int], Int64s]:
-        """The rows of each queue that has a record here, in log order."""
+        """The rows of each queue, in log order."""
         by_queue = np.argsort(self.key_of, kind="stable")
         numbers, begins = np.unique(self.key_of[by_queue], return_index=True)
         rows = np.split(by_queue, begins)[1:]
@@ -73,17 +72,17 @@ class LogTail:
 
     @cached_property
     def last_rows(self) -> dict[tuple[str, int], int]:
-        """The row of the last record of each queue that has one here."""
+        """The last row of each queue."""
         return {key: int(rows[-1]) for key, rows in self.rows_of.items()}
 
     @property
     def is_torn(self) -> bool:
-        """Whether it ends with bytes that are not a record, and nothing younger comes after them."""
+        """True if the tail ends with bytes that are no record and nothing younger follows."""
         return self.defect not in (RecordDefect.OK, RecordDefect.UNWRITTEN) and self.goes_on_at is None
 
 
 class _TailRows:
-    """Gathers the rows of a tail, block by block, and the first traits from ``met_from`` on."""
+    """Collects the rows of a tail block by block, and the first traits from ``met_from`` on."""
 
     def __init__(self, met_from: int, light: MultiDispatchRules | None) -> None:
         self.met_from, self.light = met_from, light
@@ -133,9 +132,7 @@ def read_tail(
     met_from: int = 0,
     light: MultiDispatchRules | None = None,
 ) -> LogTail:
-    """Returns the tail of a log; ``furthest_unit`` is where the furthest consume queue ends, -1 without any. Damage
-    before ``met_from`` is passed over, where a sound record comes after it.
-    """
+    """Read a log's tail; damage before ``met_from`` is skipped. ``furthest_unit``: the furthest queue's end, or -1."""
     more = (m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET) if light else ()
     rules = replace(rules, properties=(*_PROPERTIES, *more))
     written = [segment for segment in segments if any(read_range(segment.path, 0, min(8, segment.size)))]
@@ -180,7 +177,6 @@ def read_tail(
 
 
 def _start(segments: Sequence[Segment], last: Segment, furthest_unit: int) -> tuple[int, int]:
-    """Returns the number of the first segment to read, and where in it a record is known to begin."""
     at = list(segments).index(last)
     if last.size > READ_AT_MOST:
         known = furthest_unit if last.base < furthest_unit <= last.end else last.base
@@ -198,10 +194,8 @@ def _start(segments: Sequence[Segment], last: Segment, furthest_unit: int) -> tu
 def _younger_record(
     segments: Sequence[Segment], position: int, furthest_unit: int, last_time: int, defect: RecordDefect
 ) -> int | None:
-    """Returns where the log goes on after the place where its chain broke: the first certified record that is not
-    older than the last one before. Older ones are leftovers that a truncation leaves.
-
-    After zeros it is searched only where a queue points there, and a little way on.
+    """Where the log continues after its chain broke: older records are leftovers of a truncation. Behind zeros only the
+    range up to the furthest unit is searched, or ``_LAST_ZEROS``.
     """
     for segment in segments:
         if segment.end <= position:

@@ -1,4 +1,4 @@
-"""References to records: what a certified record says of its time and place."""
+"""A record's time and position in log and queue."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from storeformat.record.decode import RecordBlock
 
 @dataclass(frozen=True, slots=True)
 class RecordRef:
-    """What one certified record says of its time and place; enough to tell a survivor from a leftover of an older
-    log.
-    """
+    """A certified record's time and queue position; enough to tell a survivor from a leftover of an older log."""
 
     offset: int
     store_timestamp: int
     topic: bytes
     queue_id: int
     queue_offset: int
-    queued: bool = True
-    """Whether it takes a place in its queue: prepared and rolled back messages do not."""
+    queued: bool = True  # False for prepared and rolled back messages, which have no unit
 
 
 def record_ref(block: RecordBlock, row: int) -> RecordRef:
-    """Returns what one record of a block says of itself."""
+    """Reference to the record in one row of a block."""
     heads = block.heads
     return RecordRef(
         offset=int(block.offsets[row]),
@@ -39,6 +36,6 @@ def record_ref(block: RecordBlock, row: int) -> RecordRef:
 
 
 def first_record_ref(block: RecordBlock) -> RecordRef | None:
-    """Returns what the first record of a block that is not foreign says of itself; None where there is none."""
+    """Reference to the first record of a block that is not foreign."""
     rows = np.flatnonzero(~block.foreign)
     return record_ref(block, int(rows[0])) if rows.size else None

@@ -27,8 +27,7 @@ class Segment:
     base: int
     size: int
     framing: Framing = PLAIN
-    missing: int = 0
-    """Bytes at its end that no file holds: all of them where there is no file."""
+    missing: int = 0  # bytes at its end that no file holds: all of them if there is no file
 
     @property
     def end(self) -> int:
@@ -36,13 +35,13 @@ class Segment:
 
 
 def segment_at(segments: Sequence[Segment], offset: int) -> Segment | None:
-    """Returns the segment that holds the byte at a log offset; None where none does."""
+    """The segment that holds the byte at a log offset."""
     at = bisect_right(segments, offset, key=lambda segment: segment.base) - 1
     return segments[at] if at >= 0 and offset < segments[at].end else None
 
 
 def segment_with(segments: Sequence[Segment], offset: int) -> Segment:
-    """Returns the segment that holds the byte at a log offset; raises NotAStore where none does."""
+    """The segment that holds the byte at a log offset. Raises NotAStore without one."""
     segment = segment_at(segments, offset)
     if segment is None:
         raise NotAStore("no segment of the log holds this offset", offset=offset)
@@ -51,10 +50,8 @@ def segment_with(segments: Sequence[Segment], offset: int) -> Segment:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The part [start, stop) of a segment: it owns the records that begin there.
-
-    Data ends at ``limit`` (the segment's end, or where the log is cut by ``--until-offset``). ``first_record`` is where
-    the chain is known to stand, None if that is still to be found.
+    """The part [start, stop) of a segment, with the records that begin there. ``limit``: end of the data (the segment's
+    end, or ``--until-offset``). ``first_record``: known position of a record, None if it must be searched.
     """
 
     number: int
@@ -67,15 +64,12 @@ class Split:
 
 @dataclass(frozen=True)
 class LogPart:
-    """Which part of a log is read: [begin, until), None for all on that side. ``begin`` must be a place to which the
-    sizes are known to lead: where a record begins, or the log ends.
-    """
+    """Part [begin, until) of a log, None: open. ``begin`` must be a proven record position or the log's end."""
 
     begin: int | None = None
     until: int | None = None
 
     def end_in(self, segments: Sequence[Segment]) -> int:
-        """Returns where it ends in a log of these segments."""
         end = segments[-1].end
         return end if self.until is None else min(end, max(self.until, segments[0].base))
 
@@ -84,7 +78,7 @@ WHOLE_LOG = LogPart()
 
 
 def plan_splits(segments: Sequence[Segment], split_size: int, part: LogPart = WHOLE_LOG) -> list[Split]:
-    """Returns the splits of a part of the log, in log order; ``split_size`` may be smaller than a record."""
+    """Splits of a part of the log, in log order; ``split_size`` may be smaller than a record."""
     splits: list[Split] = []
     for segment in segments:
         limit = segment.end if part.until is None else min(segment.end, part.until)

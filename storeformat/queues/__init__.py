@@ -1,6 +1,6 @@
 """Consume queues: units, files, and what a broker answers from them.
 
-``consume_queue`` has the 20-byte unit, ``batch_consume_queue`` the 46-byte unit, ``consume_queue_ext`` the extended
-unit, ``rocksdb_pairs`` keys and values; ``queue_search`` and ``batch_queue_search`` answer; ``queue_check`` and
-``rocksdb_check`` compare; ``topic_filter`` selects.
+Units: ``consume_queue`` (20 bytes), ``batch_consume_queue`` (46 bytes), ``consume_queue_ext``, ``rocksdb_pairs``.
+Answers: ``queue_search``, ``batch_queue_search``. Checks: ``queue_check``, ``rocksdb_check``. Selection:
+``topic_filter``.
 """

@@ -1,8 +1,8 @@
 """Consume queues of BatchCQ topics: one 46-byte unit a record, which may hold many messages (FORMAT.md).
 
-Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the first file always
-begins at 0, and no place depends on an offset; readers search by ``msg_base_offset``. As in an ordinary queue a record
-with base 0 starts the queue over, and only its last life is kept.
+Mirrors ``BatchConsumeQueue#putBatchMessagePositionInfo`` (5.0.0 to 5.5.0): units are appended, the first file begins at
+0, and readers search by ``msg_base_offset``. As in an ordinary queue a record with base 0 starts the queue over, and
+only its last life is kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NOT_COMPACTED = -1
 
 
 def check_file_size(size: int) -> int:
-    """Returns the length of every file; raises WrongSettings unless it holds whole units: the broker does not round."""
+    """Refuse a file size that is not whole units: the broker does not round."""
     if size < UNIT_SIZE or size % UNIT_SIZE:
         raise WrongSettings(
             "mapperFileSizeBatchConsumeQueue holds no whole units", found=size, expected=f"a multiple of {UNIT_SIZE}"
@@ -38,17 +38,17 @@ def check_file_size(size: int) -> int:
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:
-    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out."""
+    """``UNIT`` view over the bytes of a file, without a cut last unit."""
     return np.frombuffer(content, UNIT, len(content) // UNIT_SIZE)
 
 
 def is_valid(units: Structs) -> Bools:
-    """Returns which units a broker accepts."""
+    """Which units a broker accepts."""
     return np.asarray(
         (units["phy_offset"] >= 0) & (units["size"] > 0) & (units["msg_base_offset"] >= 0) & (units["batch_size"] > 0)
     )
 
 
 def written_units(units: Structs) -> int:
-    """Returns the number of units before the first that a broker does not accept."""
+    """Number of units before the first that a broker does not accept."""
     return leading(is_valid(units))

@@ -1,9 +1,9 @@
-"""Searching batch queues: where they begin and end, the unit of a queue offset, the queue offset of a time.
+"""Search batch queues: min and max offset, the unit of a queue offset, the queue offset of a time.
 
-A unit stands for ``batch_size`` messages from ``msg_base_offset`` on, so nothing is computed from an offset: a file is
-chosen by its first unit (``searchBcqByCacheEnable``, which is on by default), and its units are bisected. Mirrors
-BatchConsumeQueue#recover, #correctMinOffset, #getBatchMsgIndexBuffer, #getOffsetInQueueByTime, #binarySearch and
-#binarySearchRight (5.1.1 to 5.5.0), and the clamp of ConsumeQueueStore#getOffsetInQueueByTime.
+A unit stands for ``batch_size`` messages from ``msg_base_offset`` on: a file is chosen by its first unit
+(``searchBcqByCacheEnable``, on by default) and its units are bisected. Mirrors BatchConsumeQueue#recover,
+#correctMinOffset, #getBatchMsgIndexBuffer, #getOffsetInQueueByTime, #binarySearch and #binarySearchRight (5.1.1 to
+5.5.0), and the clamp of ConsumeQueueStore#getOffsetInQueueByTime.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from storeformat.queues.queue_search import Boundary
 
 
 def recovered(files: Sequence[Structs]) -> list[Structs]:
-    """Returns the units of each file that count, files in order: recovery trusts all but the last three files, and ends
-    the queue at the first unit that is not valid. Files without a unit are left out.
-    """
+    """The valid units of each file: recovery trusts all but the last three files and ends at the first invalid unit."""
     kept: list[Structs] = []
     for number, units in enumerate(files):
         written = len(units) if number < len(files) - 3 else written_units(units)
@@ -31,10 +29,7 @@ def recovered(files: Sequence[Structs]) -> list[Structs]:
 
 
 def queue_range(files: Sequence[Structs], min_phy_offset: int) -> tuple[int, int]:
-    """Returns the queue's min and max offset as a broker computes them when it starts; (-1, 0) where it has no unit.
-
-    The min offset is looked for in the first file only: files of messages below the log are gone by then.
-    """
+    """Min and max offset as a starting broker computes them, the min from the first file only; (-1, 0) if empty."""
     if not files:
         return -1, 0
     first, last = files[0], files[-1][-1]
@@ -45,7 +40,7 @@ def queue_range(files: Sequence[Structs], min_phy_offset: int) -> tuple[int, int
 
 
 def unit_at(files: Sequence[Structs], queue_offset: int) -> np.void | None:
-    """Returns the unit that a broker answers with for a queue offset, None where it finds none."""
+    """The unit that a broker answers with for a queue offset."""
     if not files or queue_offset >= _end(files[-1][-1]):
         return None
     units = _file_before(files, "msg_base_offset", queue_offset)
@@ -56,10 +51,8 @@ def unit_at(files: Sequence[Structs], queue_offset: int) -> np.void | None:
 
 
 def offset_by_time(files: Sequence[Structs], timestamp: int, boundary: Boundary, *, begin: int, end: int) -> int:
-    """Returns the queue offset for a time, clamped to [begin, end], the queue's min and max offset.
-
-    The broker's own answer: at or after the last time of the file it has chosen that is the file's last unit, although
-    the next file may hold a later one.
+    """Queue offset for a time, clamped to [begin, end]. As in the broker, at or after the last time of the chosen file
+    it is that file's last unit, although the next file may hold a later one.
     """
     found = -1
     if files:
@@ -77,9 +70,7 @@ def _end(unit: np.void) -> int:
 
 
 def _file_before(files: Sequence[Structs], field: str, value: int) -> Structs | None:
-    """Returns the last file if it begins at or before a value, else the one that begins closest before it; of several
-    that begin with the same value the last.
-    """
+    """The last file if it begins at or before a value, else the closest before; among equal ones the last."""
     if int(files[-1][field][0]) <= value:
         return files[-1]
     before = [(int(units[field][0]), number) for number, units in enumerate(files) if int(units[field][0]) <= value]

@@ -1,20 +1,20 @@
-"""Consume queues: one 20-byte unit a message, and where in which file it lies (FORMAT.md, Unit).
+"""Consume queues: one 20-byte unit a message, and its position in the queue's files (FORMAT.md, Unit).
 
-The unit of queue offset n lies at byte 20 * n of its queue; files have one fixed size and are named with the byte
-offset of their first unit, in 20 digits. A queue that does not begin at 0 fills the head of its first file with
-pre-blank units; what is not written is zero, and no file holds nothing but zeros.
+The unit of queue offset n is at byte 20 * n of its queue; files have one size and are named with the byte offset of
+their first unit, in 20 digits. A queue that does not begin at 0 fills the head of its first file with pre-blank units;
+unwritten bytes are zero, and no file is all zeros.
 
 Mirrors ConsumeQueue#putMessagePositionInfo and #fillPreBlank (4.5.1 to 5.5.0) for whole *runs*: units of one queue with
-consecutive queue offsets, in commit-log order. Where a run was cut makes no difference, so the files do not depend on
-how the log was split. Rules, for a unit with queue offset q when the queue ends at position p:
+consecutive queue offsets, in commit-log order, so that the files do not depend on how the log was split. Rules, for
+a unit with queue offset q when the queue ends at position p:
 
 - nothing written yet: the queue begins at q
-- q = 0: the topic was created again; the queue begins again, and of all its lives only the last is kept (a broker that
-  wrote the queue live deleted the earlier ones with the topic); so too where the units from 0 to q are lost. Where the
-  broker only lost the queue's counter, the unit is written at p
+- q = 0: the topic was created again or the units from 0 to q are lost; the queue begins again, and only its last life
+  is kept (a live broker deleted the earlier ones with the topic). Where the broker only lost the queue's counter,
+  the unit is written at p
 - q < p: dropped, the first one written wins
-- q > p: written at p all the same, a broker leaves no gap; unless the log is damaged in between and the units before
-  are lost: then the gap is filled, because the queue offsets of what survived must not move
+- q > p: written at p, a broker leaves no gap; unless the log is damaged in between: then the gap is filled, because the
+  queue offsets of surviving messages must not move
 """
 
 from __future__ import annotations
@@ -33,19 +33,16 @@ UNIT_SIZE = UNIT.itemsize
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = np.array([(0, PRE_BLANK_SIZE, 0)], dtype=UNIT).tobytes()
 
-MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)
-"""Queue offsets from here on have no byte offset that fits 64 bits, at least not with a file around it."""
+MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)  # from here on, byte offsets do not fit 64 bits
 
 
 def file_size_of(configured: int) -> int:
-    """Returns the length in bytes of every consume-queue file: ``mapped_file_size_consume_queue`` rounded up to whole
-    units.
-    """
+    """``mapped_file_size_consume_queue`` rounded up to whole units."""
     return -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 
 def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
-    """Returns the units as they lie on disk, an array of ``UNIT``, from three columns of one length.
+    """Units from three columns of equal length.
 
     >>> pack_units([377], [181], [0x1A1F85305E1]).tobytes().hex()
     '0000000000000179000000b5000001a1f85305e1'
@@ -60,11 +57,9 @@ def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt
 
 @dataclass(frozen=True)
 class RunPositions:
-    """Where every run of every queue goes.
-
-    Per run, in the order given: the kept units are ``[skip, skip + count)`` of the run and lie at ``position`` and
-    after; ``fill`` units before ``position`` stand for messages that damage took. Per queue, ascending: ``queues`` the
-    identifiers, units at ``[first, end)``; nothing at all where ``first == end``.
+    """The position of every run of every queue. Per run, in the given order: the kept units are ``[skip, skip +
+    count)`` of the run, stored from ``position`` on; ``fill`` units before ``position`` stand for damaged messages. Per
+    queue, ascending: identifiers ``queues``, units at ``[first, end)``.
     """
 
     queues: Int64s
@@ -75,14 +70,10 @@ class RunPositions:
     skip: Int64s
     count: Int64s
     fill: Int64s
-    in_last_life: Bools
-    """Per run: whether the queue was not created anew after it."""
-    earlier_lives: Int64s
-    """Units of each queue left out because the topic was created again afterwards."""
-    dropped: Int64s
-    """Units of each queue left out because their queue offset was already taken, or is none."""
-    shifted: Int64s
-    """Units of each queue that lie before their own queue offset."""
+    in_last_life: Bools  # per run: whether the queue was not created again after it
+    earlier_lives: Int64s  # units of each queue omitted because the topic was created again
+    dropped: Int64s  # units of each queue omitted because their queue offset was taken or invalid
+    shifted: Int64s  # units of each queue stored before their own queue offset
 
 
 def place_runs(
@@ -93,14 +84,11 @@ def place_runs(
     begins_anew: npt.ArrayLike | None = None,
     counter_lost: npt.ArrayLike | None = None,
 ) -> RunPositions:
-    """Returns the place of every run of every queue, by the rules in the head of this module.
+    """Place every run by the rules in the module docstring. Runs are sorted by queue, then in commit-log order.
 
-    Runs are sorted by queue and, within a queue, in commit-log order. ``queue_of_run`` holds any ascending
-    identifiers; a run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on, each of
-    another record. ``after_damage`` marks runs before which the log is damaged since the queue's last run
-    (for its first run: since queue offset 0), ``begins_anew`` those of them before which the queue's new life began,
-    ``counter_lost`` units of queue offset 0 with which none begins, each a run of its own. All are of one length.
-    Raises ValueError for runs that are not sorted by queue.
+    A run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on. ``after_damage``: the log
+    is damaged since the queue's previous run (first run: since queue offset 0); ``begins_anew``: and a new life began
+    there. ``counter_lost``: units of queue offset 0 that begin no life, each a run of its own.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
     given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
@@ -112,7 +100,7 @@ def place_runs(
 
     starts = np.flatnonzero(np.diff(owner, prepend=owner[:1] - 1))
     queue = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(owner)))
-    # Units below 0 have no place in a queue, nor have those beyond what 64 bits can address.
+    # Negative queue offsets have no place, nor have those beyond 64-bit addresses.
     skip = np.clip(-given_offsets, 0, given_counts)
     offsets = given_offsets + skip
     usable = np.clip(given_counts - skip, 0, np.maximum(MAX_QUEUE_OFFSET - offsets, 0))
@@ -156,11 +144,11 @@ def place_runs(
 def without_races(
     queue_of_run: Int64s, first_queue_offsets: Int64s, counts: Int64s, light: Bools, after_damage: Bools | None = None
 ) -> Int64s:
-    """Returns the first queue offsets of runs as ``place_runs`` wants them where producers raced for a new light queue.
+    """First queue offsets for ``place_runs`` where producers raced for a new light queue.
 
-    Each of these takes queue offset 0 then (LmqConsumeQueue counters of 5.0.0 to 5.1.4, apache/rocketmq#7511), and the
-    broker appends all of their messages, for ConsumeQueue#putMessagePositionInfo compares no offset 0. The next one has
-    the number of all of them, where the second message of a queue that was made anew has 1.
+    Each gets queue offset 0 (LmqConsumeQueue counters of 5.0.0 to 5.1.4, apache/rocketmq#7511), and the broker appends
+    all their messages, because ConsumeQueue#putMessagePositionInfo does not compare offset 0. The next message has
+    their number as its offset, where the second message of a recreated queue has 1.
     """
     alone = light & (first_queue_offsets == 0) & (counts == 1)
     after = light[1:] & (first_queue_offsets[1:] > 1) & alone[:-1] & (queue_of_run[1:] == queue_of_run[:-1])
@@ -178,10 +166,8 @@ def without_races(
 def _place(
     queue: Int64s, offsets: Int64s, counts: Int64s, damaged: Bools, appended: Bools
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Returns the position, units dropped at the head, and fillers before, of each run of the queues' last lives.
-
-    Nearly every queue is regular: each run begins where the one before ended, and lies at its own queue offset. The
-    others are walked run by run, all queues at once.
+    """Position, units dropped at the head, and fillers before, of each run of the last lives. Nearly every queue is
+    regular: each run begins where the one before ended. Irregular ones are walked run by run, all queues at once.
     """
     position, late, fill = offsets.copy(), np.zeros_like(offsets), np.zeros_like(offsets)
     starts = np.flatnonzero(np.diff(queue, prepend=-1))
@@ -214,11 +200,11 @@ def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
 
 @dataclass(frozen=True)
 class FilePlan:
-    """Which files exist, in order of queue and place, and the slices of runs that each consists of.
+    """The files in order of queue and place, and the slices of runs in each.
 
-    Per file: ``queue`` (number in ``RunPositions.queues``), ``first_queue_offset`` of its first unit, ``pre_blanks`` at
-    its head, and its slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of
-    ``run``, or ``count`` times the one unit at ``run_begin`` where ``filler``.
+    Per file: ``queue`` (index into ``RunPositions.queues``), ``first_queue_offset``, ``pre_blanks`` at its head, and
+    slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of ``run``, or ``count``
+    copies of the unit at ``run_begin`` if ``filler``.
     """
 
     queue: Int64s
@@ -233,9 +219,7 @@ class FilePlan:
 
 
 def plan_files(plan: RunPositions, file_size: int) -> FilePlan:
-    """Returns the files of ``file_size`` bytes (a multiple of 20) that hold the plan's units: none beyond a queue's
-    last unit. Raises WrongSettings for another size.
-    """
+    """Plan files of ``file_size`` bytes, a multiple of 20, up to each queue's last unit."""
     if file_size <= 0 or file_size % UNIT_SIZE:
         raise WrongSettings("no size for consume-queue files", found=file_size, expected=f"a multiple of {UNIT_SIZE}")
     per_file = file_size // UNIT_SIZE
@@ -270,10 +254,7 @@ Piece = bytes | bytearray | memoryview
 
 
 def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yields what stands in one consume-queue file, in order: pre-blank units, then the packed pieces; zeros follow.
-
-    Raises TotalsDisagree if the pieces are not whole units or do not fit: the plan and the runs are not of one log.
-    """
+    """Content of a consume-queue file: pre-blank units, then the packed pieces; zeros follow."""
     position = pre_blanks * UNIT_SIZE
     yield PRE_BLANK * pre_blanks
     for piece in pieces:
@@ -286,7 +267,7 @@ def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Ite
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:
-    """Returns the units of a file, an array of ``UNIT`` over its bytes (not copied); a cut last unit is left out.
+    """``UNIT`` view over the bytes of a file, without a cut last unit.
 
     >>> parse_units(bytes.fromhex("0000000000000179000000b5000001a1f85305e1") + b"cut").tolist()
     [(377, 181, 1795167552993)]
@@ -295,15 +276,15 @@ def parse_units(content: bytes | bytearray | memoryview) -> Structs:
 
 
 def is_valid(units: Structs) -> Bools:
-    """Returns True for units that recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
+    """Which units recovery accepts (ConsumeQueue#recover): pre-blank ones too, unwritten ones not."""
     return (units["phy_offset"] >= 0) & (units["size"] > 0)
 
 
 def is_pre_blank(units: Structs) -> Bools:
-    """Returns True for units that only fill the head of a queue's first file."""
+    """Which units only fill the head of a queue's first file."""
     return (units["phy_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags_code"] == 0)
 
 
 def written_units(units: Structs) -> int:
-    """Returns the number of units before the first that recovery does not accept: where this file ends for a broker."""
+    """Number of units before the first that recovery does not accept."""
     return leading(is_valid(units))

@@ -1,16 +1,12 @@
-"""Consume queue ext: where a queue keeps tags code, store time and a filter's bit map (``enableConsumeQueueExt``).
+"""Consume queue ext: tags code, store time and filter bit map of a queue's units (``enableConsumeQueueExt``).
 
-FORMAT.md has the fields of a unit. Files are named with the byte offset of their first unit. The unit in the consume
-queue holds the address instead of the tags code: the byte offset with the sign bit set. Mirrors ConsumeQueueExt (4.1.0
-to 5.5.0).
+FORMAT.md has the unit. Files are named with the byte offset of their first unit. The consume-queue unit holds the
+address instead of the tags code: the byte offset with the sign bit set. Mirrors ConsumeQueueExt (4.1.0 to 5.5.0).
 
-Bit maps come from consumers, so units made here have none, like those of a broker whose topics have no filters; a
-broker lets every message without one pass to the filter itself. Then all units have one size, and a unit's place is a
-function of its number in the queue: every record that the queue was given counts, also one whose unit was dropped
-there; records that came through a light queue do not.
-
-A broker's own files differ from these where units have bit maps, where it deleted the head of the log, and where it
-dispatched records twice after a crash.
+Bit maps come from consumers, so units made here have none, like those of topics without filters; a broker passes
+messages without one to the filter itself. Then all units have one size, and a unit's place follows from its number:
+each record put into the queue counts, even if its unit was dropped; records of light queues do not. A broker's own
+files differ where units have bit maps, where it deleted the log's head, and where it dispatched records twice.
 """
 
 from __future__ import annotations
@@ -24,25 +20,20 @@ from storeformat.arrays import Bools, Bytes, Int64s, Structs, leading
 from storeformat.errors import TotalsDisagree, WrongSettings
 
 UNIT_HEAD = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("msg_store_time", ">i8"), ("bit_map_size", ">i2")])
-MAX_ADDRESS = -(1 << 31) - 1
-"""Tags codes up to this are addresses (ConsumeQueueExt#isExtAddr); hashes and delivery times are all higher."""
+MAX_ADDRESS = -(1 << 31) - 1  # highest address (ConsumeQueueExt#isExtAddr); hashes and delivery times are higher
 
-UNIT_SIZE = UNIT_HEAD.itemsize
-"""Of a unit without a bit map."""
+UNIT_SIZE = UNIT_HEAD.itemsize  # without a bit map
 
 _WITHOUT_SIGN = (1 << 63) - 1
 _SIGN = -(1 << 63)
-_END_BLANK = 4
-"""Bytes that a file keeps free for its end mark (ConsumeQueueExt#END_BLANK_DATA_LENGTH)."""
+_END_BLANK = 4  # bytes reserved for a file's end mark (ConsumeQueueExt#END_BLANK_DATA_LENGTH)
 
 _END_MARK = (-1).to_bytes(2, "big", signed=True)
 _MAX_REAL_OFFSET = MAX_ADDRESS - _SIGN
 
 
 def units_per_file(file_size: int) -> int:
-    """Returns how many units without bit maps a file takes; raises WrongSettings where it takes none: the broker would
-    make one empty file after the other.
-    """
+    """Number of units without bit maps in a file. Without one, a broker would create empty files endlessly."""
     units = (file_size - _END_BLANK) // UNIT_SIZE
     if units < 1:
         raise WrongSettings(
@@ -52,9 +43,7 @@ def units_per_file(file_size: int) -> int:
 
 
 def addresses(first: int, count: int, file_size: int) -> Int64s:
-    """Returns the addresses (int64) of ``count`` units of a queue from number ``first`` on, as stored in its units.
-    Raises TotalsDisagree where there are more units than addresses.
-    """
+    """Addresses of ``count`` units from number ``first`` on, as stored in the queue's units."""
     numbers = np.arange(first, first + count, dtype=np.int64)
     per_file = units_per_file(file_size)
     offsets = numbers // per_file * file_size + numbers % per_file * UNIT_SIZE
@@ -64,7 +53,7 @@ def addresses(first: int, count: int, file_size: int) -> Int64s:
 
 
 def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> Structs:
-    """Returns units without bit maps as they lie on disk."""
+    """Units without bit maps."""
     codes = np.asarray(tags_codes)
     units = np.zeros(len(codes), UNIT_HEAD)
     units["size"], units["tags_code"], units["msg_store_time"] = UNIT_SIZE, codes, store_timestamps
@@ -72,7 +61,7 @@ def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> St
 
 
 def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryview]:
-    """Yields what stands in one file, in order; zeros follow. A ``closed`` file is not the queue's last one."""
+    """Content of one file; zeros follow. A ``closed`` file is not the queue's last one."""
     for piece in pieces:
         yield piece.view(np.uint8).data
     if closed:
@@ -80,26 +69,23 @@ def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryvi
 
 
 def written_units(content: bytes | memoryview) -> int:
-    """Returns the number of units without bit maps before the first other bytes."""
+    """Number of units without bit maps before the first other bytes."""
     units = np.frombuffer(content, UNIT_HEAD, len(content) // UNIT_SIZE)
     return leading((units["size"] == UNIT_SIZE) & (units["bit_map_size"] == 0))
 
 
 def is_address(tags_codes: Int64s) -> Bools:
-    """Returns which tags codes are addresses."""
+    """Which tags codes are addresses."""
     return tags_codes <= MAX_ADDRESS
 
 
 def unit_offsets(addresses: Int64s) -> Int64s:
-    """Returns the byte offsets that addresses stand for (ConsumeQueueExt#unDecorate)."""
+    """Byte offsets of addresses (ConsumeQueueExt#unDecorate)."""
     return np.asarray(addresses, np.int64) & np.int64(_WITHOUT_SIGN)
 
 
 def parse_unit_heads(content: Bytes, positions: Int64s) -> Structs:
-    """Returns the heads of the units at these positions of a file's bytes, as rows of ``UNIT_HEAD``.
-
-    A unit whose head does not lie inside has only zeros.
-    """
+    """Unit heads at positions of a file's bytes; zeros for a head outside the bytes."""
     heads = np.zeros(len(positions), UNIT_HEAD)
     inside = np.flatnonzero((positions >= 0) & (positions + UNIT_HEAD.itemsize <= len(content)))
     places = positions[inside, None] + np.arange(UNIT_HEAD.itemsize)

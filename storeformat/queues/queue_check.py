@@ -1,9 +1,7 @@
-"""One consume-queue file against what the log says should be in it: each unit that differs, and how.
-
-A file of a healthy broker has up to three parts, in this order:
+"""One consume-queue file against the log's units. A healthy file has up to three parts, in this order.
 
 =======================  =====================================================================================
-places                   what may lie there
+places                   allowed content
 =======================  =====================================================================================
 before the queue's       pre-blank units, and units of messages that retention took from the log
 first unit in the log
@@ -12,9 +10,9 @@ after the last unit      zeros; old units that a truncation or a deleted topic l
                          records after the part of the log that was read
 =======================  =====================================================================================
 
-Three things are not differences although the bytes differ: an address into ``consumequeue_ext`` in the place of the
-tags code, the hash of the tags in the place of a delivery time where a broker recovered a schedule queue itself (4.9.2
-to 4.9.8), and whatever lies in the place of a unit that damage took.
+Not faults although the bytes differ: a ``consumequeue_ext`` address instead of the tags code, the tags' hash instead
+of a delivery time where a broker recovered a schedule queue itself (4.9.2 to 4.9.8), and anything in the place of a
+unit whose message is damaged.
 """
 
 from __future__ import annotations
@@ -36,17 +34,14 @@ _FURTHER_FIELDS = {
     "store_timestamp": "wrong_entry",
     "compacted_offset": "wrong_entry",
     "reserved": "wrong_entry",
-}
-"""Of a batch queue's unit, and what it is called when one of them is wrong."""
+}  # cause of each wrong field of a batch queue's unit
 
 _PRE_BLANK_UNIT: Structs = np.frombuffer(PRE_BLANK, dtype=UNIT)
 
 
 @dataclass(frozen=True)
 class UnitFault:
-    """One unit that is not what the log says. ``position`` is its byte in the file; the sides are None or a dict of the
-    unit's fields.
-    """
+    """A wrong unit; ``position`` is its byte in the file, the sides are the unit's fields or None."""
 
     position: int
     cause: str
@@ -56,58 +51,40 @@ class UnitFault:
 
 @dataclass(frozen=True)
 class UnitsAfterEnd:
-    """Valid units of one file after the queue's last one, where it should hold none.
-
-    The columns have a row for each of the first ``LISTED`` that point into the log: its place (in units), the
-    offset and the size of its record.
-    """
+    """Valid units after the queue's last one; columns for the first ``LISTED`` that point into the log."""
 
     places: Int64s
     phy_offsets: Int64s
     sizes: Int64s
-    count: int
-    """All that point below the end of what was read of the log."""
-    below_log: int
-    """Those of them that point below the log's start."""
-    taken: int
-    """Those of them that follow the queue's end without a hole."""
-    beyond_log: int
-    """Units that point after the part of the log that was read."""
+    count: int  # all that point below the end of the log read
+    below_log: int  # those that point below the log's start
+    taken: int  # those that follow the queue's end without a hole
+    beyond_log: int  # units that point after the log read
 
 
 @dataclass(frozen=True)
 class UnitComparison:
-    """What a comparison of one file found. All counts are units."""
+    """Result of checking one file. All counts are units."""
 
     faults: tuple[UnitFault, ...]
     counts: dict[str, int]
-    compared: int
-    """Units that the log says and the file has."""
-    lagging: int
-    """Units of records that were not dispatched yet."""
-    last_present: int
-    """Commit-log offset of the last unit that is there as it should be; -1 if there is none."""
-    old: int
-    """Units before the queue's first one that point below the log."""
+    compared: int  # units that equal the log's
+    lagging: int  # units of records not yet dispatched
+    last_present: int  # commit-log offset of the last correct unit, -1 for none
+    old: int  # units before the queue's first one that point below the log
     after_end: UnitsAfterEnd
-    ext_places: Int64s
-    """Places whose tags code is an address into consumequeue_ext."""
-    delivery_hashes: Int64s
-    """Places whose tags code may be the tags' hash instead of a delivery time."""
-    unproven: int
-    """Places of messages that damage took from the log."""
-    last_is_pre_blank: bool
-    """The last valid unit of this file is a pre-blank one."""
+    ext_places: Int64s  # places whose tags code is a consumequeue_ext address
+    delivery_hashes: Int64s  # places whose tags code may be the tags' hash instead of a delivery time
+    unproven: int  # places of damaged messages
+    last_is_pre_blank: bool  # of the last valid unit
     all_zero: bool
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the log says about one file. Places count units from the file's start: the queue's own units lie at
-    [begin, end), clipped to the file; ``fillers`` marks those whose message damage took.
-
-    ``dispatched`` is the commit-log offset up to which units must be there (None: all); ``schedule`` says that tags
-    codes are delivery times, ``ext`` that the queue has a consumequeue_ext.
+    """What the log says about one file. Places are units in the file; the queue's own are [begin, end), ``fillers``
+    those of damaged messages. ``dispatched``: log offset up to which units must exist (None: all). ``schedule``:
+    delivery times.
     """
 
     units: Structs
@@ -121,7 +98,7 @@ class Expectation:
 
 
 def compare_units(expectation: Expectation, found: Structs) -> UnitComparison:
-    """Returns what differs between a file's units and what the log says; both have one unit a place."""
+    """Compare a file's units with the log's; both have one unit a place."""
     begin, end = expectation.begin, _dispatched_end(expectation)
     valid, faults = _is_valid(found), _Faults(found)
     old = _check_head(expectation, found, faults)
@@ -173,7 +150,6 @@ def _after_end(places: Int64s, end: int, found: Structs, log: LogExtent) -> Unit
 
 
 def _dispatched_end(expectation: Expectation) -> int:
-    """Returns the place after the last unit that must be there: units lie in the order of their records."""
     if expectation.dispatched is None:
         return expectation.end
     ahead = expectation.units["phy_offset"][expectation.begin : expectation.end] >= expectation.dispatched
@@ -181,7 +157,7 @@ def _dispatched_end(expectation: Expectation) -> int:
 
 
 def _check_head(expectation: Expectation, found: Structs, faults: _Faults) -> int:
-    """Notes what may not lie before the queue's own units; returns how many units of deleted messages lie there."""
+    """Count units of deleted messages before the queue's own, and note faults there."""
     head = found[: expectation.begin]
     valid, zero, negative = _is_valid(head), _is_zero(head), head["phy_offset"] < 0
     pre_blank, below = _is_pre_blank(head), valid & (head["phy_offset"] < expectation.log.begin)
@@ -209,9 +185,7 @@ def _is_pre_blank(units: Structs) -> Bools:
 
 
 def _judge(places: Int64s, expectation: Expectation, found: Structs, faults: _Faults) -> tuple[Int64s, Int64s]:
-    """Sorts differing units by the first field that is wrong; returns the places that are not faults: addresses into
-    consumequeue_ext, and hashes instead of delivery times.
-    """
+    """Note differing units by first wrong field. Returns allowed ones: ext addresses, hashes of delivery times."""
     want, have = expectation.units[places], found[places]
     offset = want["phy_offset"] != have["phy_offset"]
     size = ~offset & (want["size"] != have["size"])
@@ -236,7 +210,7 @@ def _judge(places: Int64s, expectation: Expectation, found: Structs, faults: _Fa
 def with_wrong_tags_codes(
     comparison: UnitComparison, places: Int64s, expected: Structs, found: Structs
 ) -> UnitComparison:
-    """Returns a comparison in which these places, taken for addresses or hashes so far, are faults."""
+    """Make places that were taken for addresses or hashes faults."""
     if not len(places):
         return comparison
     faults = _Faults(found)
@@ -254,7 +228,7 @@ def with_wrong_tags_codes(
 
 
 class _Faults:
-    """Collects faults by cause: complete counts, and the first of each cause as objects."""
+    """Collects faults by cause: complete counts, and the first of each cause."""
 
     def __init__(self, found: Structs) -> None:
         self._found = found

@@ -1,9 +1,7 @@
-"""What a broker answers about one consume queue: its ends, and the queue offset of a time.
+"""What a broker answers about one consume queue: min and max offset, and the queue offset of a time.
 
-A queue is the sequence of its files in order of name. ``end`` is the queue offset after the last unit, the broker's
-maxOffsetInQueue; times are milliseconds; ``StoreTime`` looks a record's store time up in the commit log.
-
-Mirrors ConsumeQueue#recover, #correctMinOffset and #binarySearchInQueueByTime,
+Files are in order of name. ``end`` is the queue offset after the last unit, the broker's maxOffsetInQueue; times are
+milliseconds. Mirrors ConsumeQueue#recover, #correctMinOffset and #binarySearchInQueueByTime,
 MappedFileQueue#getConsumeQueueMappedFileByTime and #getMappedFileByTime.
 """
 
@@ -20,12 +18,11 @@ import numpy as np
 from storeformat.arrays import Int64s, Structs
 from storeformat.queues.consume_queue import written_units
 
-StoreTime = Callable[[int, int], int]
-"""Takes commit-log offset and size of a unit, returns the record's store time, -1 where the log does not hold it."""
+StoreTime = Callable[[int, int], int]  # commit-log offset and size of a unit -> store time, -1 if not in the log
 
 
 class Boundary(Enum):
-    """Which message answers for a time between or among messages: the first not before, or the last not after it."""
+    """Which message answers for a time: the first at or after it, or the last at or before it."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -40,9 +37,7 @@ class FileUnits:
 
 
 def queue_end(files: Sequence[FileUnits]) -> int:
-    """Returns the queue offset after the last unit, as recovery finds it: at the first invalid one from the third-last
-    file on.
-    """
+    """Queue offset after the last unit, as recovery finds it: the first invalid unit from the third-last file on."""
     end = 0
     for file in files[max(len(files) - 3, 0) :]:
         written = written_units(file.units)
@@ -53,10 +48,9 @@ def queue_end(files: Sequence[FileUnits]) -> int:
 
 
 def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, search: bool) -> int:
-    """Returns the queue offset of the first message that the log still holds, as a broker computes it when it starts.
-
-    0 where the broker finds none in the first file. Brokers that ``search`` (5.0.0 and later) let a queue whose last
-    message is gone begin at its end. Where the log begins at 0, pre-blank units count as messages in every version.
+    """Queue offset of the first message still in the log, as a starting broker computes it; 0 if the first file has
+    none. ``search`` (5.0.0 and later): a queue whose last message is gone begins at its end. From log offset 0,
+    pre-blanks count.
     """
     if not files or end <= files[0].first_queue_offset:
         return 0
@@ -75,7 +69,7 @@ def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, sea
 
 
 class Served(NamedTuple):
-    """What a broker serves of a queue: its min and its max offset, and where the log begins."""
+    """Min and max offset of a queue, and the start of the log."""
 
     begin: int
     end: int
@@ -85,10 +79,8 @@ class Served(NamedTuple):
 def offset_by_time(
     files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime, served: Served
 ) -> int:
-    """Returns the queue offset for a time, as brokers since 5.1.1 answer, between the queue's min and max offset.
-
-    LOWER is the first message at or after the time (the max offset if none), UPPER the last at or before it (the min
-    offset if none), as far as store times ascend.
+    """Queue offset for a time as brokers since 5.1.1 answer: LOWER is the first message at or after it (else the max
+    offset), UPPER the last at or before it (else the min offset), if store times ascend.
     """
     number = _file_by_store_time(files, timestamp, boundary, store_time)
     found = 0
@@ -109,11 +101,8 @@ def offset_by_modified_time(
     store_time: StoreTime,
     served: Served,
 ) -> int:
-    """Returns the queue offset for a time, as brokers up to 5.1.0 answer: the message nearest in time, the earlier one
-    on a tie.
-
-    They search only in the first file that was last modified (``modified``, one a file) at or after the time, else in
-    the last one. 0 where the search meets a record that the log does not hold.
+    """Queue offset for a time as brokers up to 5.1.0 answer: the nearest message, the earlier on a tie, in the first
+    file ``modified`` at or after the time, else the last. 0 if the search meets a record that is not in the log.
     """
     if not files:
         return 0
@@ -137,7 +126,7 @@ def offset_by_modified_time(
 
 
 class _TimeSearch:
-    """The bisection by store time that all versions share, and what it saw: places in the file, -1 for never."""
+    """The bisection by store time of all versions; places in the file, -1 if not set."""
 
     def __init__(self, units: Structs, store_time: StoreTime, min_phy_offset: int) -> None:
         self.units = units
@@ -151,7 +140,7 @@ class _TimeSearch:
         return self._store_time(int(unit["phy_offset"]), int(unit["size"]))
 
     def bisect(self, low: int, timestamp: int) -> bool:
-        """Returns False when it met a record whose time is not to be had."""
+        """False if a record's store time is unavailable."""
         high = len(self.units) - 1
         while high >= low:
             middle = (low + high) // 2
@@ -172,7 +161,7 @@ class _TimeSearch:
 
 
 def _in_file(search: _TimeSearch, low: int, timestamp: int, boundary: Boundary, first_queue_offset: int) -> int:
-    """ConsumeQueue#binarySearchInQueueByTime in one file, from place ``low`` on."""
+    """ConsumeQueue#binarySearchInQueueByTime."""
     ceiling = len(search.units) - 1
     lower = boundary is Boundary.LOWER
     if search.time(ceiling) < timestamp:
@@ -192,7 +181,7 @@ def _in_file(search: _TimeSearch, low: int, timestamp: int, boundary: Boundary, 
 def _file_by_store_time(
     files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime
 ) -> int | None:
-    """Returns the number of the file to search in (MappedFileQueue#getConsumeQueueMappedFileByTime)."""
+    """MappedFileQueue#getConsumeQueueMappedFileByTime."""
 
     def time_of(file: FileUnits, place: int) -> int:
         unit = file.units[place]
@@ -206,9 +195,7 @@ def _file_by_store_time(
 
 
 def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
-    """Returns the place of the first unit at or after an offset, -1 for none; of several at it (pre-blanks) the
-    broker's pick.
-    """
+    """Place of the first unit at or after an offset, -1 for none; among equal ones (pre-blanks) the broker's pick."""
     low, high = 0, len(phy_offsets) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -222,5 +209,5 @@ def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
 
 
 def _queue_offset(first_queue_offset: int, place: int) -> int:
-    """The broker divides (base - 1 byte) by 20 where no place was found: one unit before the file, or 0."""
+    """Without a place the broker divides (base - 1 byte) by 20: one unit before the file, or 0."""
     return first_queue_offset + place if place >= 0 else max(first_queue_offset - 1, 0)

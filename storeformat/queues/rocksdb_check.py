@@ -1,4 +1,4 @@
-"""Pairs of one queue in a database against those that its log makes: what differs, and which differences are allowed.
+"""Pairs of one queue in a database against those of its log, with the differences that are allowed.
 
 ==============  ========================================================  ========================================
 found           what it is                                                what a broker does
@@ -10,8 +10,6 @@ found           what it is                                                what a
 ``lagging``     a unit that is missing, or still has an older pair, at    puts it when it starts (truncateDirty
                 or after the checkpoint                                   leaves pairs where they are)
 ==============  ========================================================  ========================================
-
-Everything else that differs contradicts the log.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ CAUSES = {
 
 
 class Pairs(NamedTuple):
-    """Pairs of one queue in order of queue offset, each offset once: (n,) offsets and their values."""
+    """Pairs of one queue, ascending by queue offset, each offset once."""
 
     queue_offsets: Int64s
     values: Structs
@@ -41,7 +39,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """The first pair of a queue that differs: its queue offset, and what both sides have there."""
+    """The first pair of a queue that differs."""
 
     cause: str
     queue_offset: int
@@ -51,7 +49,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class PairsComparison:
-    """What was found of a queue, or a part of it; ``counts`` by cause."""
+    """Result of comparing a queue or a part of it; ``counts`` by cause."""
 
     compared: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -61,7 +59,7 @@ class PairsComparison:
     lagging: int = 0
 
     def plus(self, other: PairsComparison) -> PairsComparison:
-        """Returns both together; ``other`` comes later in the queue."""
+        """Merge with a later part of the queue."""
         return PairsComparison(
             self.compared + other.compared,
             self.counts + other.counts,
@@ -74,9 +72,8 @@ class PairsComparison:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a queue may lack or still have: the log begins at ``log_begin``, its records up to ``dispatched`` must have
-    their units (None: all), the broker reads no pair after queue offset ``last`` (None: it has no end), and nothing is
-    known of the records in the ranges ``unread`` [begin, end).
+    """What a queue may lack or have more: records up to ``dispatched`` must have units (None: all), the broker reads no
+    pair after queue offset ``last`` (None: no end), and records in ``unread`` [begin, end) are unknown.
     """
 
     log_begin: int
@@ -86,7 +83,7 @@ class Limits:
 
 
 def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsComparison:
-    """Returns the comparison of the pairs that the log makes with those that a database has."""
+    """Compare the pairs that the log makes with those of a database."""
     count = len(expected.queue_offsets)
     theirs = np.searchsorted(found.queue_offsets, expected.queue_offsets)
     inside = theirs < len(found.queue_offsets)
@@ -126,7 +123,6 @@ def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsCompari
 def _first_wrong(
     expected: Pairs, found: Pairs, theirs: Int64s, differs: Bools, wrong: dict[str, Bools], surplus: Bools
 ) -> FirstDifference | None:
-    """Returns the first of the expected pairs that ``differs`` and the found ones in ``surplus``."""
     own = int(differs.argmax()) if differs.any() else None
     other = int(surplus.argmax()) if surplus.any() else None
     if own is not None and (other is None or expected.queue_offsets[own] <= found.queue_offsets[other]):

@@ -1,6 +1,5 @@
-"""A selection of queues: topics, each with one queue id or all. No filter at all means everything.
-
-It knows no numpy by itself: help and usage errors come before anything is installed.
+"""Selection of queues by topic and optional queue id; no filter selects all. Does not import numpy, so that help and
+usage errors work before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class TopicFilter:
 
     @staticmethod
     def parse(text: str) -> TopicFilter:
-        """Returns the filter that ``TOPIC`` or ``TOPIC:QUEUE`` names."""
+        """Parse ``TOPIC`` or ``TOPIC:QUEUE``."""
         topic, colon, queue = text.rpartition(":")
         if colon and queue.isascii() and queue.isdigit() and len(queue) < 19:
             return TopicFilter(topic, int(queue))
@@ -33,13 +32,13 @@ class TopicFilter:
 
 
 def selects(filters: Iterable[TopicFilter], topic: str, queue_id: int) -> bool:
-    """Returns whether a queue is one of those that are asked for; without a filter, all are."""
+    """True if a filter matches a queue, or there is none."""
     filters = tuple(filters)
     return not filters or any(item.topic == topic and item.queue_id in (None, queue_id) for item in filters)
 
 
 def selected(filters: Iterable[TopicFilter], topics: Sequence[bytes], topic_codes: Int32s, queue_ids: Int32s) -> Bools:
-    """Returns which rows are of a queue that some filter names; ``topic_codes`` are places in ``topics``."""
+    """Which rows belong to a selected queue; ``topic_codes`` index ``topics``."""
     keep: Bools = topic_codes < 0
     names = [topic.decode(errors="replace") for topic in topics]
     for item in filters:

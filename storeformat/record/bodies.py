@@ -23,8 +23,7 @@ _CODECS = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 
 
 def uncompressed(body: bytes, sys_flag: int, most: int | None = None) -> bytes | None:
-    """Returns a body as the producer had it; None where the bytes are not what the flags say, or where they would grow
-    beyond ``most`` (4 MiB, what brokers take by default, or 16 times their size): a few bytes can ask for all memory.
+    """Decompress a body; None if its bytes contradict the flags or exceed ``most``: 4 MiB, or 16 times as much.
 
     >>> uncompressed(zlib.compress(b"order 4711"), 0x1)
     b'order 4711'

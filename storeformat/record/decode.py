@@ -1,8 +1,7 @@
-"""Vectorised decode: (buffer, record starts) -> columns, with the first record that fails a check and why.
+"""Vectorised decode: (buffer, record starts) -> columns, and the first record that fails a check.
 
-The checks are those of ``CommitLog#checkMessageAndReturnSize`` in its order, and three that the
-broker lacks: the record's own PHYSICALOFFSET, the property CRC where there is one, and a topic and queue id that can be
-a directory.
+Checks in the order of ``CommitLog#checkMessageAndReturnSize``, and three that the broker lacks: the record's own
+PHYSICALOFFSET, the property CRC if present, and a topic and queue id that can be a directory.
 """
 
 from __future__ import annotations
@@ -21,18 +20,16 @@ from storeformat.storage.files import RangeReader
 
 _CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
 _CRC_TAIL = np.arange(-m.PROPERTY_CRC_SIZE, 0)
-_POWERS_OF_TEN = 10 ** np.arange(m.PROPERTY_CRC_SIZE - len(_CRC_NAME) - 1)
-"""The digits of a property CRC stand with the lowest first."""
+_POWERS_OF_TEN = 10 ** np.arange(m.PROPERTY_CRC_SIZE - len(_CRC_NAME) - 1)  # a property CRC has its lowest digit first
 
 DISPATCH_PROPERTIES = (m.UNIQ_KEY, m.KEYS, m.TAGS, m.DELAY, m.INNER_NUM, m.INNER_BASE, m.PROPERTY_CRC)
 
 
 @dataclass(frozen=True)
 class DecodeRules:
-    """What to decode and check. ``split_parser`` is the property grammar of releases up to 4.9.0.
-
-    ``as_broker``: the log goes on where a broker's recovery goes on. No release looks at PHYSICALOFFSET, at a property
-    CRC (without ``forceVerifyPropCRC``) or at the size of a BLANK, so long as that stays inside its segment.
+    """``split_parser``: property grammar of releases up to 4.9.0. ``as_broker``: go on where a broker's recovery does,
+    without checks of PHYSICALOFFSET, property CRC (without ``forceVerifyPropCRC``) and the size of a BLANK inside its
+    segment.
     """
 
     check_crc: bool = True
@@ -41,17 +38,14 @@ class DecodeRules:
     properties: tuple[bytes, ...] = DISPATCH_PROPERTIES
 
 
-HEADS_ONLY = DecodeRules(check_crc=False, properties=())
-"""For whoever needs neither properties nor the CRC of bodies."""
+HEADS_ONLY = DecodeRules(check_crc=False, properties=())  # without properties and body CRCs
 
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Consecutive records of the chain, decoded from one buffer.
-
-    ``positions`` are relative to the buffer, whose first byte lies at ``buffer_offset`` of the log. ``topic_codes``
-    index ``topics`` (UTF-8, as Java reads them). ``properties`` holds the value spans of each name in the rules. Rows
-    whose ``heads.defect`` is FOREIGN_OFFSET are foreign records: they are stepped over and dispatched to nothing.
+    """Consecutive records decoded from one buffer, whose first byte is at log offset ``buffer_offset``. ``positions``
+    are relative to the buffer. ``topic_codes`` index ``topics`` (UTF-8, as Java reads them). ``properties`` has the
+    value spans of each name in the rules. Rows with FOREIGN_OFFSET in ``heads.defect`` are not dispatched.
     """
 
     buffer: Bytes
@@ -72,15 +66,14 @@ class RecordBlock:
 
     @property
     def foreign(self) -> Bools:
-        """Which records are foreign: sound, but with another PHYSICALOFFSET than where they lie."""
+        """Sound records whose PHYSICALOFFSET is not their position."""
         return self.heads.defect != RecordDefect.OK
 
     def head(self, count: int) -> RecordBlock:
-        """Returns the first ``count`` records."""
         return self if count == len(self) else self.take(slice(count))
 
     def take(self, rows: Int64s | slice | Bools) -> RecordBlock:
-        """Returns some of the records; topics and buffer stay whole."""
+        """Select rows; topics and buffer are not reduced."""
         return RecordBlock(
             self.buffer,
             self.buffer_offset,
@@ -94,7 +87,7 @@ class RecordBlock:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first row that is not a record: its index among the positions, and why."""
+    """The first row that is no record: its index among the positions, and why."""
 
     row: int
     defect: RecordDefect
@@ -103,11 +96,10 @@ class Fault:
 def decode(
     buffer: Bytes, buffer_offset: int, positions: Int64s, rules: DecodeRules
 ) -> tuple[RecordBlock, Fault | None]:
-    """Returns the records up to the first that fails a check, and that failure.
+    """Decode records up to the first that fails a check; nothing after it is decoded. Bad bytes never raise.
 
-    ``buffer`` is uint8, its first byte lies at ``buffer_offset`` of the log, and ``PADDING`` bytes follow its data.
-    ``positions`` (int64, ascending) come from ``walk_sizes``: each record lies inside the data. Bad bytes never raise.
-    Nothing after the failure is decoded, because a size that led there is not to be trusted.
+    ``buffer``: uint8, ``PADDING`` bytes after its data, first byte at log offset ``buffer_offset``.
+    ``positions``: int64, ascending, from ``walk_sizes``, each record inside the data.
 
     >>> from storeformat.kernels import PADDING
     >>> record = bytes.fromhex(
@@ -149,7 +141,7 @@ def decode(
 
 
 def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[bytes]]:
-    """Returns topics and their codes as a broker knows them: malformed bytes become U+FFFD, so that two can be one."""
+    """Malformed bytes become U+FFFD, so that two topics can become one."""
     names = [javacompat.decode_java_utf8(topic).encode() for topic in topics]
     if names == topics:
         return codes, topics
@@ -158,9 +150,7 @@ def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[byt
 
 
 def _first_bad_body(buffer: Bytes, heads: Heads, count: int, *, as_broker: bool) -> int | None:
-    """Returns the first of ``count`` rows whose body does not have its CRC. That of an empty body is 0; a broker writes
-    it (UtilAll#crc32), but does not look at it.
-    """
+    """An empty body has CRC 0; a broker writes it (UtilAll#crc32), but does not check it."""
     lengths = heads.body_length[:count]
     rows = np.flatnonzero(lengths > 0) if as_broker else np.arange(count)
     found = active().crc32_spans(buffer, heads.body_start[rows], heads.body_length[rows])
@@ -169,7 +159,6 @@ def _first_bad_body(buffer: Bytes, heads: Heads, count: int, *, as_broker: bool)
 
 
 def _deeper_fault(block: RecordBlock, rules: DecodeRules) -> Fault | None:
-    """Returns the first record that its topic, its queue id or its properties make impossible."""
     faults = [
         Fault(row, defect)
         for defect, row in (
@@ -190,13 +179,13 @@ def _bad_name(block: RecordBlock) -> int | None:
 
 
 def is_directory_name(topic: bytes) -> bool:
-    """Returns whether a topic can name one directory: never a way out of the consume-queue folder."""
+    """True if a topic can name a directory, and not one outside the consume-queue folder."""
     text = javacompat.decode_java_utf8(topic)
     return bool(text) and text not in (".", "..") and "/" not in text and "\0" not in text and len(text.encode()) <= 255
 
 
 def _bad_delay(block: RecordBlock) -> int | None:
-    """Only in the schedule topic: there the broker parses DELAY, and a record that it cannot parse is corrupt to it."""
+    """Only in the schedule topic: there the broker parses DELAY, and rejects a record if it cannot."""
     spans = block.properties.get(m.DELAY)
     schedule = [code for code, topic in enumerate(block.topics) if topic == m.SCHEDULE_TOPIC.encode()]
     if spans is None or not schedule:
@@ -219,7 +208,6 @@ def _bad_inner_batch(block: RecordBlock) -> int | None:
 
 
 def _bad_property_crc(block: RecordBlock) -> int | None:
-    """Returns the first record that ends in a property CRC which is not its own."""
     rows, values = _property_crcs(block)
     starts, sizes = block.positions[rows], block.heads.total_size[rows]
     found = active().crc32_spans(block.buffer, starts, sizes - np.int32(m.PROPERTY_CRC_SIZE))
@@ -228,7 +216,6 @@ def _bad_property_crc(block: RecordBlock) -> int | None:
 
 
 def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
-    """Returns the rows that end in a property CRC, and what it says."""
     spans = block.properties.get(m.PROPERTY_CRC)
     if spans is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -236,7 +223,7 @@ def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
     ends = block.positions[rows] + block.heads.total_size[rows]
     tails = block.buffer[ends[:, None] + _CRC_TAIL]
     digits = tails[:, len(_CRC_NAME) : -1] - ord("0")
-    # Glued to other text by a batch encoder, or a property of the user's: no CRC to check.
+    # No CRC to check: glued to other text by a batch encoder, or a user's property.
     checked = (
         (tails[:, : len(_CRC_NAME)] == _CRC_NAME).all(1) & (tails[:, -1] == m.PROPERTY_SEPARATOR) & (digits <= 9).all(1)
     )
@@ -244,7 +231,7 @@ def _property_crcs(block: RecordBlock) -> tuple[Int64s, Int64s]:
 
 
 def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
-    """Returns the text of the spans in these rows, decoded as Java does."""
+    """Text of the spans in these rows, decoded as in Java."""
     view = memoryview(buffer.data)
     starts, lengths = spans.rows(rows)
     ends = starts + lengths
@@ -252,7 +239,7 @@ def span_texts(buffer: Bytes, spans: Spans, rows: Int64s) -> list[str]:
 
 
 def store_timestamp_at(reader: RangeReader, position: int) -> int:
-    """Returns STORETIMESTAMP of the record whose first byte lies at ``position`` of a segment file."""
+    """STORETIMESTAMP of the record at ``position`` of a segment file."""
     head = reader.read(position, m.FIXED_HEAD + 2 * m.HOST_V4).ljust(m.MAX_HEAD_SIZE, b"\0")
     v4 = np.frombuffer(head, m.head_dtype(m.HOST_V4, m.HOST_V4))
     if int(v4["sys_flag"][0]) & m.BORN_HOST_V6 == 0:

@@ -1,8 +1,8 @@
-"""What a record becomes: DispatchRequest as columns.
+"""DispatchRequest as columns: the units and index entries of records.
 
 Mirrors ``CommitLog#checkMessageAndReturnSize`` (the request), ``CommitLogDispatcherBuildConsumeQueue``,
-``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``; FORMAT.md says which transactions go
-where, and which keys a record has.
+``IndexService#buildIndex`` and ``DefaultMessageStore#computeDeliverTimestamp``; FORMAT.md has the rules for
+transactions and keys.
 """
 
 from __future__ import annotations
@@ -28,24 +28,19 @@ _DELAY_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True)
 class DispatchRules:
-    """The settings and version rules that decide what is dispatched. ``delay_millis[i]`` belongs to level i + 1."""
+    """Settings and version rules of dispatch. ``delay_millis[i]`` belongs to level i + 1."""
 
     delay_millis: tuple[int, ...]
     message_index_enable: bool = True
     index_tags: bool = False
-    multi_dispatch: MultiDispatchRules | None = None
-    """Light queues; None where ``enableMultiDispatch`` is off."""
-    batch_topics: frozenset[bytes] = frozenset()
-    """Topics with ``queue.type=BatchCQ``: they have batch queues and no ordinary ones."""
-    unqueued_topics: frozenset[bytes] = frozenset()
-    """Topics whose records get no unit."""
+    multi_dispatch: MultiDispatchRules | None = None  # None without ``enableMultiDispatch``
+    batch_topics: frozenset[bytes] = frozenset()  # ``queue.type=BatchCQ``: batch queues, no ordinary ones
+    unqueued_topics: frozenset[bytes] = frozenset()  # topics whose records get no unit
 
 
 @dataclass(frozen=True)
 class QueueUnits:
-    """Units whose ``topic_codes`` index ``topics``: the block's, and names of light queues after them. ``light`` marks
-    units of a record in a queue that is not its own.
-    """
+    """Units; ``topic_codes`` index ``topics`` (the block's, then light queues), ``light`` marks light-queue units."""
 
     topics: list[bytes]
     columns: UnitColumns
@@ -54,7 +49,7 @@ class QueueUnits:
 
 @dataclass(frozen=True)
 class IndexEntries:
-    """One index entry a row, in the order of ``IndexFile#putKey``. ``key_hashes`` are as stored (never negative)."""
+    """One index entry a row, in ``IndexFile#putKey`` order; ``key_hashes`` as stored (never negative)."""
 
     key_hashes: Int32s
     offsets: Int64s
@@ -62,9 +57,7 @@ class IndexEntries:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Returns the milliseconds of each level of ``messageDelayLevel``; raises WrongSettings where the broker would not
-    start.
-    """
+    """Milliseconds of each level of ``messageDelayLevel``."""
     levels = []
     for word in text.split(" "):
         unit = _DELAY_UNITS.get(word[-1:])
@@ -78,14 +71,12 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def dispatched(block: RecordBlock) -> Bools:
-    """Returns which records go to a consume queue: a flag a record."""
+    """Which records go to a consume queue."""
     return ~block.foreign & m.is_queued(block.heads.sys_flag)
 
 
 def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
-    """Returns the tags code of every record (int64): Java's hash of TAGS, or the time of delivery (milliseconds) in the
-    schedule topic.
-    """
+    """Tags code of each record: Java's hash of TAGS, or the delivery time (milliseconds) in the schedule topic."""
     spans = block.properties[m.TAGS]
     codes = np.zeros(len(block), np.int64)
     rows = np.flatnonzero(spans.lengths > 0)
@@ -106,9 +97,7 @@ def tags_codes(block: RecordBlock, rules: DispatchRules) -> Int64s:
 
 
 def queue_units(block: RecordBlock, rules: DispatchRules) -> QueueUnits:
-    """Returns the consume-queue units that the records of the block become, in log order: one a record that is queued,
-    and those of its light queues after it.
-    """
+    """Consume-queue units of a block in log order: one for each queued record, then those of its light queues."""
     rows = np.flatnonzero(dispatched(block) & ~_of_topics(block, rules.batch_topics | rules.unqueued_topics))
     heads = block.heads
     topics, topic_codes = block.topics, block.topic_codes[rows]
@@ -139,7 +128,7 @@ def _of_topics(block: RecordBlock, topics: frozenset[bytes]) -> Bools:
 
 @dataclass(frozen=True)
 class BatchUnits:
-    """One batch-queue unit a row, in log order; ``units`` are as on disk, ``topic_codes`` index the block's topics."""
+    """One batch-queue unit a row, in log order; ``topic_codes`` index the block's topics."""
 
     topic_codes: Int32s
     queue_ids: Int32s
@@ -147,16 +136,13 @@ class BatchUnits:
 
 
 def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
-    """Returns the units of BatchCQ topics that the records of the block become.
-
-    Count and base are the record's INNER_NUM and INNER_BASE where it has both, else it is one message at its offset.
-    """
+    """Units of BatchCQ topics, from INNER_NUM and INNER_BASE if a record has both, else one message at its offset."""
     rows = np.flatnonzero(dispatched(block) & _of_topics(block, rules.batch_topics))
     heads = block.heads
     bases, sizes = heads.queue_offset[rows].copy(), np.ones(len(rows), np.int64)
     counts, firsts = block.properties[m.INNER_NUM], block.properties[m.INNER_BASE]
     inner = np.flatnonzero((counts.lengths[rows] >= 0) & (firsts.lengths[rows] >= 0))
-    if inner.size:  # every value was parsed before, when the record was checked
+    if inner.size:  # the decode checks parsed every value
         sizes[inner] = [javacompat.parse_short(text) or 0 for text in span_texts(block.buffer, counts, rows[inner])]
         bases[inner] = [javacompat.parse_long(text) or 0 for text in span_texts(block.buffer, firsts, rows[inner])]
     keep = (bases >= 0) & (sizes >= 0)
@@ -170,9 +156,7 @@ def batch_units(block: RecordBlock, rules: DispatchRules) -> BatchUnits:
 
 
 def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
-    """Returns the index entries that the records of the block become, in the broker's order; none without
-    ``message_index_enable``.
-    """
+    """Index entries of a block in the broker's order; none without ``message_index_enable``."""
     if not rules.message_index_enable:
         return IndexEntries(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
     properties = block.properties
@@ -195,9 +179,7 @@ def index_entries(block: RecordBlock, rules: DispatchRules) -> IndexEntries:
 
 
 def from_tags(block: RecordBlock, entries: IndexEntries) -> Bools:
-    """Returns which index entries of the block are those of TAGS, which brokers before 5.4.0 do not write: the last one
-    of each record that has tags.
-    """
+    """Which entries are of TAGS, the last one of each tagged record; brokers before 5.4.0 do not write them."""
     last = np.append(entries.offsets[1:] != entries.offsets[:-1], True)[: len(entries.offsets)]
     tagged = block.heads.physical_offset[~block.foreign & (block.properties[m.TAGS].lengths > 0)]
     return last & np.isin(entries.offsets, tagged)
@@ -208,5 +190,5 @@ _JOINTS = tuple((javacompat.java_hash(joint), len(joint)) for joint in ("#", "#T
 
 
 def topic_names(topics: Sequence[bytes]) -> list[str]:
-    """Returns the topics as the broker names their directories."""
+    """Topics as the broker names their directories."""
     return [javacompat.decode_java_utf8(topic) for topic in topics]

@@ -1,4 +1,4 @@
-"""BORNHOST and STOREHOST of a record: as stored, and as people write them.
+"""BORNHOST and STOREHOST of a record: stored bytes (big-endian) and text.
 
 ======  =====================  ==========================================================================
 bytes   parts                  text
@@ -7,7 +7,7 @@ bytes   parts                  text
 20      address 16, port i32   ``[fe80::1]:10911``
 ======  =====================  ==========================================================================
 
-Big-endian. Mirrors MessageExt#socketAddress2ByteBuffer and MessageDecoder's way back.
+Mirrors MessageExt#socketAddress2ByteBuffer and its inverse in MessageDecoder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PORT = struct.Struct(">i")
 
 @lru_cache(maxsize=1 << 16)
 def host_text(stored: bytes) -> str:
-    """Returns ``address:port`` of a host as stored, IPv6 in brackets; raises ValueError for another number of bytes."""
+    """``address:port`` of a stored host, IPv6 in brackets. Raises ValueError for another number of bytes."""
     if len(stored) not in (HOST_V4, HOST_V6):
         raise ValueError(f"{len(stored)} bytes are not a host address")
     address, (port,) = ipaddress.ip_address(stored[: -_PORT.size]), _PORT.unpack(stored[-_PORT.size :])
@@ -32,7 +32,7 @@ def host_text(stored: bytes) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def host_bytes(text: str) -> bytes | None:
-    """Returns a host as a record stores it, None where the text is not ``address:port``."""
+    """Stored form of ``address:port``."""
     address, colon, port = text.rpartition(":")
     try:
         return ipaddress.ip_address(address.strip("[]")).packed + _PORT.pack(int(port)) if colon else None

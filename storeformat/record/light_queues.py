@@ -7,9 +7,9 @@ property                      holds
 ``INNER_MULTI_QUEUE_OFFSET``  a queue offset for each, as the broker that stored the record counted
 ============================  ====================================================================
 
-Mirrors ``ConsumeQueue#multiDispatchLmqQueue`` (4.9.3) to ``LmqDispatch`` (5.5.0). A record whose two lists do not have
-the same length, as Java's ``split`` counts, goes to none of them. A unit goes to the end of its queue whatever its
-offset says, by the same rules as any other; of a name that occurs twice in a record only the first counts.
+Mirrors ``ConsumeQueue#multiDispatchLmqQueue`` (4.9.3) to ``LmqDispatch`` (5.5.0). A record whose two lists differ in
+length, by Java's ``split``, goes to none. Units are placed by the same rules as in other queues; of a name that
+occurs twice in a record only the first counts.
 """
 
 from __future__ import annotations
@@ -26,17 +26,14 @@ from storeformat.record.decode import RecordBlock, is_directory_name, span_texts
 
 LIGHT_PREFIX = "%LMQ%"
 _SEPARATOR = ","
-_MOST_DIGITS = 18
-"""Digits that fit 64 bits whatever they are."""
+_MOST_DIGITS = 18  # digits that always fit 64 bits
 
 _POWERS = 10 ** np.arange(_MOST_DIGITS, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class MultiDispatchRules:
-    """Whose records are dispatched to further queues. ``enable_lmq`` puts ``%LMQ%`` names into queue 0, instead of the
-    record's own queue id; records of the excluded topics go nowhere else.
-    """
+    """``enable_lmq`` puts ``%LMQ%`` names into queue 0; records of excluded topics have no light queues."""
 
     enable_lmq: bool
     excluded_topics: tuple[str, ...] = ()
@@ -45,9 +42,7 @@ class MultiDispatchRules:
 
 @dataclass(frozen=True)
 class LightUnits:
-    """One further unit a row: row of the record in its block, queue id and queue offset of the queue, whose name is
-    ``names[name_codes]``. Rows ascend.
-    """
+    """One further unit a row, ascending: row of the record, id and offset in queue ``names[name_codes]``."""
 
     names: list[bytes]
     rows: Int64s
@@ -57,10 +52,7 @@ class LightUnits:
 
 
 def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -> LightUnits:
-    """Returns the further units of the ``queued`` rows, in their order.
-
-    Names that cannot be a directory have no queue (a broker of 4.9 would make a nested one, and then not start).
-    """
+    """Light-queue units of the ``queued`` rows. Names that cannot be a directory have no queue."""
     names, offsets = block.properties[m.INNER_MULTI_DISPATCH], block.properties[m.INNER_MULTI_QUEUE_OFFSET]
     topics = [javacompat.decode_java_utf8(topic) for topic in block.topics]
     excluded = np.array(
@@ -76,7 +68,7 @@ def light_units(block: RecordBlock, queued: Int64s, rules: MultiDispatchRules) -
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Name and queue offset of each pair, and the row that it comes from, in order."""
+    """Name and queue offset of each pair, and the row of its record, in order."""
 
     owners: Int64s
     names: list[str]
@@ -85,9 +77,7 @@ class _Pairs:
 
 
 def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
-    """Returns the pairs of the records that need no second look: without empty parts, as many names as offsets, plain
-    decimal digits. That is how a broker writes them.
-    """
+    """The pairs as brokers write them: no empty parts, as many names as offsets, plain decimal digits."""
     owners, parts = numpy_kernels.split_spans(buffer, names, ord(_SEPARATOR))
     offset_owners, offset_parts = numpy_kernels.split_spans(buffer, offsets, ord(_SEPARATOR))
     values, proper = _decimals(buffer, offset_parts)
@@ -104,14 +94,14 @@ def _regular_pairs(buffer: Bytes, names: Spans, offsets: Spans) -> _Pairs:
 
 
 def _unbroken(spans: Spans, owners: Int64s, parts: Spans) -> Bools:
-    """Returns which spans are made of their parts and the separators between them: no part is empty."""
+    """Which spans have no empty part."""
     count = len(spans.starts)
     used = np.bincount(owners, parts.lengths + 1, minlength=count) - 1
     return np.asarray(used == spans.lengths)
 
 
 def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, Bools]:
-    """Returns the value of each part, and which are nothing but a few decimal digits."""
+    """Value of each part, and whether it is only a few decimal digits."""
     back = np.arange(_MOST_DIGITS)
     places = parts.starts[:, None] + parts.lengths[:, None] - 1 - back
     inside = back < parts.lengths[:, None]
@@ -121,13 +111,12 @@ def _decimals(buffer: Bytes, parts: Spans) -> tuple[Int64s, Bools]:
 
 
 def _odd_pairs(block: RecordBlock, names: Spans, offsets: Spans, rows: Int64s) -> list[tuple[int, str, int]]:
-    """Returns row, name and queue offset of each pair of the other records, by Java's ``split`` and ``parseLong``."""
+    """The pairs of the other records, by Java's ``split`` and ``parseLong``."""
     lists = zip(span_texts(block.buffer, names, rows), span_texts(block.buffer, offsets, rows), strict=True)
     return [(row, *pair) for row, texts in zip(rows.tolist(), lists, strict=True) for pair in _pairs(*texts)]
 
 
 def _joined(pairs: _Pairs, rows: Int64s, odd: list[tuple[int, str, int]]) -> _Pairs:
-    """Returns all pairs in the order of their rows, each name once."""
     odd_rows, odd_offsets = (np.array([pair[field] for pair in odd], np.int64) for field in (0, 2))
     code_of: dict[str, int] = {}
     renamed = np.array([code_of.setdefault(name, len(code_of)) for name in pairs.names], np.int32)
@@ -143,7 +132,7 @@ def _joined(pairs: _Pairs, rows: Int64s, odd: list[tuple[int, str, int]]) -> _Pa
 
 
 def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pairs: _Pairs) -> LightUnits:
-    """Returns the units of pairs: of the names of a record each queue once, and not the record's own."""
+    """Each queue once for a record, without the record's own."""
     names, codes, rows = pairs.names, pairs.name_codes, pairs.owners
     usable = np.array([is_directory_name(name.encode()) for name in names], np.bool_)
     light = np.array([rules.enable_lmq and name.startswith(LIGHT_PREFIX) for name in names], np.bool_)
@@ -165,7 +154,7 @@ def _placed(block: RecordBlock, rules: MultiDispatchRules, topics: list[str], pa
 
 
 def _pairs(name_list: str, offset_list: str) -> list[tuple[str, int]]:
-    """Returns names and offsets side by side; the broker throws at the first offset that is not a number and stops."""
+    """The broker throws at the first offset that is not a number, so later pairs are lost."""
     if javacompat.is_blank(name_list) or javacompat.is_blank(offset_list):
         return []
     names, offsets = javacompat.java_split(name_list, _SEPARATOR), javacompat.java_split(offset_list, _SEPARATOR)

@@ -1,8 +1,7 @@
-"""Message ids: where a message lies, and where it came from.
+"""Message ids: upper-case hexadecimal of big-endian bytes (FORMAT.md).
 
-Three kinds of text, all upper-case hexadecimal of big-endian bytes (FORMAT.md): the offset message id, and the unique
-keys of remoting and of gRPC clients. The first is not stored: it is derived from STOREHOST and PHYSICALOFFSET. The
-first two have one length and cannot be told apart. Users may set any text as unique key. Mirrors
+Three kinds: the offset message id, derived from STOREHOST and PHYSICALOFFSET, and the unique keys of remoting and of
+gRPC clients. The first two have one length and are indistinguishable. Users may set any text as unique key. Mirrors
 MessageDecoder#createMessageId and #decodeMessageId, MessageClientIDSetter, and MessageIdCodec of rocketmq-clients.
 """
 
@@ -27,7 +26,7 @@ _GRPC_VERSION = 1
 
 @dataclass(frozen=True)
 class OffsetMessageId:
-    """A broker's address and a commit-log offset in it."""
+    """A broker's address and a commit-log offset."""
 
     host: bytes
     port: int
@@ -43,7 +42,7 @@ class OffsetMessageId:
 
 
 def parse_offset_message_id(text: str) -> OffsetMessageId | None:
-    """Returns the parts of an offset message id, None where the text does not have its form.
+    """Parse an offset message id.
 
     >>> found = parse_offset_message_id("C0A8000900002A9F0000000000000179")
     >>> found.address, found.port, found.commit_log_offset
@@ -60,12 +59,9 @@ def parse_offset_message_id(text: str) -> OffsetMessageId | None:
 
 @dataclass(frozen=True)
 class UniqueKey:
-    """What a client puts into a UNIQ_KEY.
-
-    ``address`` is the client's address, of a gRPC client its MAC address (6 bytes). ``span`` is the time in the unit
-    and from the start that the kind has: milliseconds since the month began in the client's time zone, or seconds
-    since 2021-01-01 for gRPC. ``pid`` is its low 16 bits (4.6.0 and 4.6.1: the high ones); ``class_loader`` is 0 for
-    gRPC.
+    """The parts of a client's UNIQ_KEY. ``address``: the client's, for gRPC its MAC (6 bytes). ``span``: milliseconds
+    since the month began in the client's time zone, for gRPC seconds since 2021-01-01. ``pid``: its low 16 bits (4.6.0
+    and 4.6.1: the high ones). ``class_loader``: 0 for gRPC.
     """
 
     address: bytes
@@ -76,12 +72,11 @@ class UniqueKey:
 
     @property
     def is_grpc(self) -> bool:
-        """True for ids of the gRPC clients, which come through a proxy."""
         return len(self.address) == 6
 
     @property
     def ip(self) -> str | None:
-        """Client address as text, None for gRPC. Four bytes may be invented where the client could not find its own."""
+        """Client address as text, None for gRPC. May be invented if the client could not find its own."""
         return None if self.is_grpc else str(ipaddress.ip_address(self.address))
 
     def __str__(self) -> str:
@@ -92,10 +87,8 @@ class UniqueKey:
         return raw.hex().upper()
 
     def timestamp(self, near: int, utc_offset_ms: int = 0) -> int | None:
-        """Returns the milliseconds since the epoch when the client made this id, or None.
-
-        The month is not in the id: of the begins of the months around ``near`` (the message's BORNTIMESTAMP is best)
-        the one is taken that brings the id closest to it. ``utc_offset_ms`` is the client's time zone.
+        """Milliseconds since the epoch when the client made this id. The id lacks the month: the one that brings it
+        closest to ``near`` is taken (best: the message's BORNTIMESTAMP). ``utc_offset_ms``: the client's time zone.
         """
         if self.is_grpc:
             return _GRPC_EPOCH_MS + self.span * 1000
@@ -110,7 +103,7 @@ class UniqueKey:
 
 
 def parse_unique_key(text: str) -> UniqueKey | None:
-    """Returns the parts of a UNIQ_KEY, None where the text is of no known form. Any 16 or 28 bytes pass for one."""
+    """Parse a UNIQ_KEY; None for an unknown form. Any 16 or 28 bytes are accepted."""
     raw = _unhex(text, (32, 34, 56))
     if raw is None:
         return None
@@ -121,11 +114,7 @@ def parse_unique_key(text: str) -> UniqueKey | None:
 
 
 def offset_message_ids(store_hosts: pa.Array, commit_log_offsets: npt.ArrayLike) -> pa.StringArray:
-    """Returns the offset message ids of records, a string array.
-
-    ``store_hosts`` holds STOREHOST as stored, address and port: a binary array with values of 8 bytes (v4) or 20 (v6).
-    Null where the host is null or of another size.
-    """
+    """Offset message ids from a binary array of STOREHOST (8 or 20 bytes); null for other sizes."""
     data, begins = binary_buffers(store_hosts.cast(pa.binary()))
     sizes = np.diff(begins)
     offsets = np.asarray(commit_log_offsets).astype(">i8").view(np.uint8).reshape(-1, 8)
@@ -137,7 +126,7 @@ def offset_message_ids(store_hosts: pa.Array, commit_log_offsets: npt.ArrayLike)
         rows = np.flatnonzero(sizes == size)
         if not len(rows):
             continue
-        uniform = len(rows) == len(sizes)  # then the values lie in a row, and so do the texts
+        uniform = len(rows) == len(sizes)  # then values and texts are contiguous
         raw = np.empty((len(rows), size + 8), dtype=np.uint8)
         raw[:, :size] = (
             data[begins[0] : begins[-1]].reshape(-1, size) if uniform else data[begins[rows, None] + np.arange(size)]

@@ -1,4 +1,4 @@
-"""Messages that a broker keeps under a topic of its own until they are delivered, and what they wait for.
+"""Messages that a broker keeps in a system topic until delivery, and what they wait for.
 
 ============================================  =========  ==============================================================
 topic                                         kind       waits for
@@ -13,8 +13,8 @@ topic                                         kind       waits for
 ``%DLQ%GROUP``                                dead       nobody: its group gave up
 ============================================  =========  ==============================================================
 
-The topic to which it belongs is in REAL_TOPIC and REAL_QID, of a retried or dead message in RETRY_TOPIC or
-DLQ_ORIGIN_TOPIC. Mirrors ScheduleMessageService, TimerMessageStore, TransactionalMessageBridge and
+The original topic is in REAL_TOPIC and REAL_QID, for a retried or dead message in RETRY_TOPIC or DLQ_ORIGIN_TOPIC.
+Mirrors ScheduleMessageService, TimerMessageStore, TransactionalMessageBridge and
 AbstractSendMessageProcessor#consumerSendMsgBack (4.6 to 5.5).
 """
 
@@ -30,10 +30,10 @@ from storeformat.message import SCHEDULE_TOPIC
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
-"""Each message ends half messages of the queue with the same id: the body is their queue offsets, with commas; in
-RocksDB (5.5.0) it ends the one whose log offset TRANS_OFFSET says."""
+"""An op message ends half messages of the queue with its id: the body is their queue offsets, with commas. In RocksDB
+(5.5.0) it ends the one at log offset TRANS_OFFSET.
+"""
 HOLDING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS)
-"""Topics whose messages belong to others."""
 RETRY_PREFIX = "%RETRY%"
 DEAD_PREFIX = "%DLQ%"
 PREFIXES = (RETRY_PREFIX, DEAD_PREFIX)
@@ -45,9 +45,7 @@ _LEVEL, _DUE, _RECALLED = "DELAY", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 
 @dataclass(frozen=True)
 class Pending:
-    """A message that waits: ``topics`` are those to which it belongs, the next one first, ``queue_id`` that of the
-    first where it is known, ``due`` its delivery time in milliseconds.
-    """
+    """A waiting message: ``topics`` (the next one first), the first one's queue id, delivery time in milliseconds."""
 
     kind: Literal["delayed", "timer", "half", "retried", "dead"]
     topics: tuple[str, ...]
@@ -56,9 +54,7 @@ class Pending:
 
 
 def ended_half(queue_id: int, body: bytes | None, properties: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Returns queue id and queue offset of the half messages that an op message ends; -1 and the log offset of one in
-    RocksDB.
-    """
+    """Queue id and queue offset of the half messages that an op message ends; -1 and the log offset in RocksDB."""
     if (offset := _natural(properties.get("TRANS_OFFSET"))) is not None:
         return [(-1, offset)]
     texts = (body or b"").decode("latin-1").split(",")
@@ -66,12 +62,12 @@ def ended_half(queue_id: int, body: bytes | None, properties: Mapping[str, str])
 
 
 def may_hold(topic: str) -> bool:
-    """Returns whether messages under a topic may belong to another one."""
+    """True if messages in a topic may belong to another one."""
     return topic in HOLDING_TOPICS or topic.startswith(PREFIXES)
 
 
 def pending(topic: str, tags_code: int | None, properties: Mapping[str, str]) -> Pending | None:
-    """Returns what a stored message waits for; None for one that lies where it belongs."""
+    """What a stored message waits for; None if it is in its own topic."""
     if topic.startswith(PREFIXES):
         origins = (properties.get(_DEAD_TOPIC), properties.get(_RETRIED_TOPIC), properties.get(_REAL_TOPIC))
         topics = tuple(dict.fromkeys(origin for origin in origins if origin and origin != topic))
@@ -91,7 +87,7 @@ def pending(topic: str, tags_code: int | None, properties: Mapping[str, str]) ->
 
 
 def belongs_to(topic: str, waiting: Pending, asked: str) -> bool:
-    """Returns whether a message that waits under ``topic`` belongs to the topic that is asked for."""
+    """True if a message that waits in ``topic`` belongs to ``asked``."""
     if asked in waiting.topics:
         return True
     return topic.startswith(RETRY_PREFIX) and topic.endswith((f"+{asked}", f"_{asked}"))

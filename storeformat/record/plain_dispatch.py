@@ -1,7 +1,6 @@
-"""Most records in one pass: what ``decode`` and ``dispatch`` make of plain records, without their columns.
+"""``decode`` and ``dispatch`` of plain records in one pass, without their columns: the hot loop of a sound log's scan.
 
-A scan of a sound log spends its time here. A record that is not plain (``numba_kernels.dispatch_plain``) ends the pass,
-and its block goes on through the general functions.
+A record that is not plain (``numba_kernels.dispatch_plain``) ends the pass; the general functions take its block.
 """
 
 from __future__ import annotations
@@ -17,17 +16,12 @@ from storeformat.kernels import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicK
 from storeformat.record.decode import DecodeRules, is_directory_name
 from storeformat.record.dispatch import DispatchRules
 
-_MOST_TOPICS, _NAME_BYTES = 1 << 17, 1 << 22
-"""Topics beyond these take the general way."""
-_ENTRY_ROOM = 1 << 15
-"""Index entries that wait to be taken: more than one record can make, few enough to stay in the processor's cache."""
+_MOST_TOPICS, _NAME_BYTES = 1 << 17, 1 << 22  # further topics go to the general functions
+_ENTRY_ROOM = 1 << 15  # buffered index entries: more than one record makes, few enough for the processor's cache
 
 
 class PlainDispatch:
-    """A pass over the plain records of one split, block by block.
-
-    ``code_of`` gives the scan's code of a topic; records of topics for which ``is_odd`` holds take the general way.
-    """
+    """A pass over the plain records of a split. Topics with ``is_odd`` go to the general functions."""
 
     def __init__(
         self,
@@ -53,17 +47,13 @@ class PlainDispatch:
 
     @staticmethod
     def serves(rules: DispatchRules) -> bool:
-        """Returns whether records can be plain under these rules: not with light queues or other kinds of topics, nor
-        without compiled functions.
-        """
+        """True if records can be plain under these rules: no light, batch or unqueued topics, and compiled code."""
         if compiled() is None:
             return False
         return rules.multi_dispatch is None and not rules.batch_topics and not rules.unqueued_topics
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int, units: UnitColumns, tally: Int64s) -> int:
-        """Returns how many of the records at ``positions`` it took from the front: up to the first that is not plain,
-        or until there is no room in ``units`` or for entries. ``tally`` is kept up.
-        """
+        """Take records from the front until one is not plain or a buffer is full; updates ``tally``."""
         taken, made = 0, compiled()
         while made is not None and taken < len(positions):
             taken += made.dispatch_plain(
@@ -75,9 +65,7 @@ class PlainDispatch:
         return taken
 
     def entries(self, tally: Int64s) -> Bytes:
-        """Returns the index entries since it was asked last, rows of ``index.entries.ROW``; valid until the next call
-        of ``take``.
-        """
+        """Index entries since the last call, rows of ``index.entries.ROW``; valid until the next ``take``."""
         count = int(tally[Tally.ENTRIES])
         tally[Tally.ENTRIES] = 0
         return self._entries[: ENTRY_SIZE * count]

@@ -1,8 +1,6 @@
-"""What survives damage, and how a damaged log is repaired.
+"""Survivors of damage, and repair of a damaged log. Bad bytes never raise.
 
-``survey`` reads on after damage and says what it found (``findings``); ``record_extent`` says how far a damaged record
-reaches; ``evidence`` tells survivors from leftovers, by ``queue_offsets``; ``second_pass`` judges rejected chains once
-more; ``dledger_survey`` is for DLedger logs; ``repair`` makes a log that a broker reads through.
-
-Offsets are those of the log unless said otherwise, times are milliseconds. Bad bytes never raise.
+``survey`` reads on after damage (``findings``), ``record_extent`` finds the end of a damaged record, ``evidence`` tells
+survivors from leftovers by ``queue_offsets``, ``second_pass`` judges rejected chains again, ``dledger_survey`` is for
+DLedger logs, ``repair`` makes a log that a broker reads through. Offsets are log offsets, times milliseconds.
 """

@@ -1,8 +1,8 @@
-"""What survived after damage in a DLedger log; ``survey`` does the same for a log without entries.
+"""Survivors after damage in a DLedger log; ``survey`` is for a log without entries.
 
-Entries are numbered without a gap and their terms never fall, so little is left to judge: the next certified entry
-whose number goes on from the last proven one is a survivor, one whose number does not is a leftover of an older log or
-a copy in a body. An entry between two survivors is one lost message.
+Entries are numbered without a gap and terms never fall: the next certified entry whose number goes on from the last
+proven one survived; others are leftovers of an older log or copies in a body. An entry between two survivors is one
+lost message.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ _WITHOUT_CRC = DecodeRules(check_crc=False)
 def survey_entries(
     window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False
 ) -> Survey:
-    """Returns what survived after a break of a chain of entries."""
+    """Find the survivors after a break of a chain of entries."""
     return _EntrySurveyor(window, broken, rules, keep_crc_failures).run()
 
 
 class _EntrySurveyor:
-    """Walks the rest of one segment, from survivor to survivor."""
-
     def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
         self._keep = keep_crc_failures
         self._window, self._rules, self._broken = window, rules, broken
@@ -45,7 +43,6 @@ class _EntrySurveyor:
         self._gaps: list[DeadRange] = []
 
     def run(self) -> Survey:
-        """Returns the whole survey."""
         position, defect = self._broken.start, self._broken.defect
         ended = ChainEnd.DEFECT
         while ended == ChainEnd.DEFECT and position < self._limit:
@@ -66,7 +63,6 @@ class _EntrySurveyor:
         return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps))
 
     def _certified(self, begin: int) -> Iterator[tuple[int, EntryNumber]]:
-        """Yields every certified entry from ``begin`` on, with its number."""
         framing = self._segment.framing
         for at in range(begin, self._limit, SURVEY_BLOCK):
             stop = min(at + SURVEY_BLOCK, self._limit)
@@ -79,14 +75,14 @@ class _EntrySurveyor:
                 place = self._window.find_certificate(place + 1, stop)
 
     def _lose(self, begin: int, end: int, defect: RecordDefect, following: EntryNumber) -> None:
-        """Names the bytes between two survivors: one message, or who knows how many."""
+        """One message is lost if one number is missing between two survivors, else an unknown number."""
         if self._last is not None and following.index == self._last.index + 2:
             self._lose_one(begin, end, defect)
         else:
             self._gaps.append(DeadRange(begin, end, Finding.BYTES, defect))
 
     def _lose_one(self, begin: int, end: int, defect: RecordDefect) -> None:
-        """Names one lost message, or keeps it where nothing but the CRC of its body is wrong."""
+        """Keeps the message if only its body CRC is wrong."""
         record = self._damaged_record(begin, end)
         if self._keep and defect == RecordDefect.BODY_CRC and record is not None:
             self._kept.append((begin, end))
@@ -94,7 +90,6 @@ class _EntrySurveyor:
             self._gaps.append(DeadRange(begin, end, Finding.RECORD, defect, record))
 
     def _damaged_record(self, begin: int, end: int) -> RecordRef | None:
-        """Returns what the record in a damaged entry says of itself, if its frame is sound."""
         if end - begin < MIN_ENTRY_SIZE:
             return None
         self._window.load(begin, end - begin)
@@ -105,9 +100,7 @@ class _EntrySurveyor:
         return first_record_ref(block) if fault is None else None
 
     def _lose_rest(self, position: int, defect: RecordDefect) -> tuple[int, ChainEnd]:
-        """Everything up to the limit, or to a sound BLANK, is lost or never was there; returns where that begins, and
-        whether it is a BLANK.
-        """
+        """The rest up to the limit or a sound BLANK is lost or was never written. Returns that end."""
         zeros = zeros_from(self._window, position, self._limit)
         if zeros > position:
             magic, size = self._magic_and_size(position)
@@ -123,7 +116,7 @@ class _EntrySurveyor:
         return self._limit, ChainEnd.DEFECT
 
     def _closing_blank(self, begin: int, zeros: int) -> int | None:
-        """Returns where in [begin, zeros) a BLANK begins that closes the segment; after its size there are zeros."""
+        """A BLANK's size may end in zeros, and zeros follow it."""
         for at in range(max(begin, zeros - m.BLANK_SIZE), min(zeros, self._limit - m.BLANK_SIZE + 1)):
             if self._magic_and_size(at) == (BLANK_MAGIC, self._segment.end - at):
                 return at
@@ -135,9 +128,7 @@ class _EntrySurveyor:
         return int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:], "big", signed=True)
 
     def _lose_tail(self, position: int, zeros: int, size: int, defect: RecordDefect) -> int:
-        """Names the bytes from ``position`` to where the zeros begin: a message, leftovers, or just bytes; returns the
-        end of what was named.
-        """
+        """The bytes before the zeros are a message, leftovers, or just bytes. Returns their end."""
         stale = next(self._certified(position), None)
         if stale is not None and stale[0] == position and self._segment.framing.follows(self._last, stale[1]):
             end = min(position + size, self._limit)

@@ -1,9 +1,8 @@
-"""Which certified record after damage is a survivor, and which a leftover of an older log or a copy in a body.
+"""Tell survivors after damage from leftovers of an older log and copies in bodies.
 
-After a record whose length is lost, a reader can only look for the next certificate. What it finds may be the next
-record; or a record of an older log that a truncation left there; or a copy that some producer put into a body. The
-neighbours tell them apart, because in each queue the queue offsets are dense and store timestamps hardly ever run
-backwards:
+After a record of unknown length a reader can only search the next certificate: of the next record, of a record that a
+truncation left, or of a copy in a producer's body. Neighbours decide, because queue offsets are dense in each queue
+and store timestamps hardly ever run backwards:
 
 ============  ==============================================================================================
 STRONG        its queue offset is missing between proven records of its queue on both sides
@@ -13,7 +12,7 @@ NONE          its queue offset was used before or is used later, its queue canno
               older than what is proven before it
 ============  ==============================================================================================
 
-If one record of a chain is real, so is every record after it in that chain.
+If one record of a chain is real, so is every later one.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import dispatched
 from storeformat.salvage.queue_offsets import Comparison, Queue, claims_of, compare, is_taken
 
-CLOCK_SLACK = 24 * 3600 * 1000
-"""Milliseconds by which a clock that is set right may jump: what is further off is of another life of the log."""
+CLOCK_SLACK = 24 * 3600 * 1000  # milliseconds a corrected clock may jump; more means another life of the log
 
 
 class Strength(IntEnum):
-    """What the neighbours say of a record: see the head of this module."""
+    """Strength of the evidence for a record, see the module docstring."""
 
     NONE = 0
     WEAK = 1
@@ -47,13 +45,11 @@ class Strength(IntEnum):
 class Neighbours:
     """What is proven around a damaged place.
 
-    ``ends`` holds the next free queue offset of each queue before it, ``firsts`` the first queue offset of each queue
-    after it; ``before`` and ``after`` are the store timestamps of the nearest records on both sides. ``room``
-    bytes before this place (damaged ones, foreign records) may hold lost messages, ``room_after`` bytes in
-    the segments after it; ``whole`` says that the log is there from offset 0 on, so that every queue begins at 0.
-
-    Of a queue whose last record before the place, or first one after it, contradicts its neighbour though nothing is
-    lost between the two, ``other_ends`` and ``other_firsts`` have what the neighbour says: either may be wrong.
+    ``ends``: next free queue offset of each queue before it; ``firsts``: first queue offset of each queue after it;
+    ``before``, ``after``: nearest store timestamps. ``room``: bytes before this place (damage, foreign records) that
+    may hold lost messages; ``room_after``: in later segments. ``whole``: the log is complete from offset 0, so that
+    every queue begins at 0. ``other_ends``, ``other_firsts``: the neighbour's value, for queues whose record next to
+    the place contradicts its neighbour although nothing is lost between the two.
     """
 
     ends: Mapping[Queue, int] = field(default_factory=dict)
@@ -68,16 +64,14 @@ class Neighbours:
 
 
 def latest_time(times: Sequence[int], after: int | None) -> int:
-    """Returns the latest of a few store timestamps before a place, but none that a corrupt field made: none later than
-    ``after``, the time after the place, or than a clock jumps.
-    """
+    """The latest of a few timestamps before a place, without those later than ``after`` or than a clock jump."""
     middle = sorted(times)[(len(times) - 1) // 2]
     bound = middle + CLOCK_SLACK if after is None else max(middle, after)
     return max(time for time in times if time <= bound)
 
 
 class SurvivorJudge:
-    """Judges records by what is proven so far; learns from each piece of chain that is accepted."""
+    """Judges records by what is proven so far; learns from each accepted piece of chain."""
 
     def __init__(self, near: Neighbours) -> None:
         self._firsts = near.firsts
@@ -86,27 +80,22 @@ class SurvivorJudge:
         self._ends = dict(near.ends)
         self.room = near.room
         self.is_in_doubt = bool(near.other_ends or near.other_firsts)
-        """Whether a place that is taken may not be."""
         self._learned = Comparison()
 
     def copy(self) -> SurvivorJudge:
-        """Returns a judge that knows the same, to learn what may have to be forgotten."""
+        """Copy that can learn what may have to be forgotten."""
         near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
         return SurvivorJudge(near)
 
     def is_older(self, block: RecordBlock) -> bool:
-        """Returns whether every record of a block is older than what is proven before it, or takes a used place."""
+        """True if every record of a block is older than what is proven before, or claims a used place."""
         older = block.heads.store_timestamp < (-math.inf if self._before is None else self._before)
         claims = claims_of(block)
         older[claims.rows] |= is_taken(claims, self._ends)
         return bool(older.all())
 
     def first_survivor(self, block: RecordBlock, strict_below: int) -> int | None:
-        """Returns the row of the first survivor in a block of one chain, None if there is none; ``room`` is that before
-        the block.
-
-        Records that begin below ``strict_below`` need more than weak evidence.
-        """
+        """Row of the first survivor in a block. Weak evidence does not count below ``strict_below``."""
         candidates = self._candidates(block)
         if not candidates:
             return None
@@ -118,9 +107,7 @@ class SurvivorJudge:
         return None
 
     def _candidates(self, block: RecordBlock) -> list[int]:
-        """Returns the rows of which evidence may be found: neither off by more than a clock jumps, nor in a place that
-        is taken.
-        """
+        """Rows within a clock jump whose place is not taken."""
         low, high = self._times(CLOCK_SLACK)
         times = block.heads.store_timestamp
         may_be = (times >= low) & (times <= high)
@@ -153,15 +140,14 @@ class SurvivorJudge:
         return Strength.WEAK if in_reach else Strength.NONE
 
     def _end(self, queue: Queue) -> int | None:
-        """Returns the next free place of a queue, None where nothing tells."""
         return self._ends.get(queue, 0 if self._whole else None)
 
     def may_be_of_this_life(self, block: RecordBlock) -> bool:
-        """Returns whether the first record of a block is no further off in time than a clock jumps."""
+        """True if the first record of a block is within a clock jump."""
         return self._is_in_time(int(block.heads.store_timestamp[0]), CLOCK_SLACK)
 
     def is_of_an_older_life(self, time: int) -> bool:
-        """Returns whether a time is before what is proven, by more than a clock jumps."""
+        """True if a time is before the proven ones by more than a clock jump."""
         return self._before is not None and time < self._before - CLOCK_SLACK
 
     def _is_in_time(self, time: int, slack: int = 0) -> bool:
@@ -169,23 +155,20 @@ class SurvivorJudge:
         return low <= time <= high
 
     def _times(self, slack: int) -> tuple[float, float]:
-        """Returns the times of the neighbours, whichever is the later one, so much apart."""
         before, after = self._before, self._after
         if before is None or after is None:
             return -math.inf if before is None else before - slack, math.inf if after is None else after + slack
         return min(before, after) - slack, max(before, after) + slack
 
     def _is_ahead(self, time: int, latest_after: int | None) -> bool:
-        """Returns whether a time is of the future, where no record after the chain bounds it: the chain itself goes
-        back from there by more than a clock jumps.
-        """
+        """Without a later record, a time is in the future if the chain falls back by a clock jump."""
         if self._after is not None or self._before is None or latest_after is None:
             return False
         return time - CLOCK_SLACK > max(self._before, latest_after)
 
     def _reach_back(self, rows: _Rows, row: int) -> int:
-        """Returns the first of the records before ``row`` that its queue proves, without a break: from both sides, or,
-        where its topic was created again in what is lost, by the next one.
+        """First of the records before ``row`` that their queues prove without a break: from both sides, or by the next
+        one where the topic was created again in the lost part.
         """
         while row > 0:
             queue, number = rows.queues[row - 1], rows.queue_offsets[row - 1]
@@ -204,7 +187,7 @@ class SurvivorJudge:
         return row
 
     def learn(self, block: RecordBlock) -> None:
-        """Takes the records of a block as proven."""
+        """Accept the records of a block as proven."""
         self.room += foreign_bytes(block)
         claims = claims_of(block)
         self._learned = compare(claims, self._ends, self._firsts, self._learned, whole=self._whole)
@@ -214,25 +197,23 @@ class SurvivorJudge:
 
     @property
     def contradicts(self) -> bool:
-        """Returns whether what was learned takes more wrong places than right ones."""
+        """True if the learned records have more wrong places than right ones."""
         return self._learned.contradicts
 
     @property
     def fits(self) -> bool:
-        """Returns whether what was learned goes on from what was proven before, place by place."""
+        """True if the learned records continue what was proven before, place by place."""
         learned = self._learned
         few_missing = learned.missing <= self.room // m.MIN_RECORD_SIZE
         return not self.contradicts and (learned.successions > 0 or (learned.claims > 1 and few_missing))
 
 
 def foreign_bytes(block: RecordBlock) -> int:
-    """Returns how many bytes of a chain are foreign records: messages may be lost under them."""
+    """Bytes of foreign records in a chain: they may have overwritten messages."""
     return int(block.heads.total_size[block.foreign].sum())
 
 
 class _Rows:
-    """The columns of a block's own records that evidence needs, as Python values."""
-
     def __init__(self, block: RecordBlock) -> None:
         heads = block.heads
         queued = dispatched(block)
@@ -251,13 +232,11 @@ class _Rows:
         self._queued = queued
 
     def latest_after(self, row: int) -> int | None:
-        """Returns the latest store timestamp after a row, None if it is the last."""
         return self._latest[row + 1] if row + 1 < len(self._latest) else None
 
     def lowest_later(self, row: int, following: int | None, end: int) -> int | None:
-        """Returns the lowest queue offset that the queue of a row has after it, up to where it begins again (then 0 if
-        that is next); ``following`` is what it has after this block. A place below ``end`` is taken: a record that
-        claims it has a corrupt queue offset, and tells nothing.
+        """Lowest queue offset that follows a row in its queue, up to where the queue begins again (0 if that is next);
+        ``following`` is that after this block. Offsets below ``end`` are ignored: they are taken, so they are corrupt.
         """
         after = slice(row + 1, None)
         same = self._queued[after] & (self._codes[after] == self._codes[row])

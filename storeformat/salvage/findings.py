@@ -1,4 +1,4 @@
-"""Where a survey starts, and what it finds: survivors, and what every other range is."""
+"""Input and output of a survey."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ from storeformat.salvage.evidence import Neighbours
 
 
 class Finding(Enum):
-    """What a range is that holds no survivor."""
+    """Kind of a range without a survivor."""
 
-    RECORD = "record"
-    """One record whose length is proven; ``DeadRange.record`` says which message it was, if its head is sound."""
-    BYTES = "bytes"
-    """Bytes in which at least one record lay."""
-    UNFINISHED = "unfinished"
-    """The first bytes of one record, and zeros from there to the end of what can be read."""
-    ZEROS = "zeros"
-    """Zeros to the end of what can be read: unwritten at the end of the log, lost pages before it."""
-    BLANK = "blank"
-    """A damaged BLANK with the rest of the segment: no message was there."""
-    STALE = "stale"
-    """Whole records of an older log."""
-    AMBIGUOUS = "ambiguous"
-    """Whole records that may be messages, or copies in a lost message's body: nothing tells which."""
+    RECORD = "record"  # one of proven length; ``DeadRange.record`` is set if its head is sound
+    BYTES = "bytes"  # at least one record was here
+    UNFINISHED = "unfinished"  # the first bytes of one record, then zeros to the end of the data
+    ZEROS = "zeros"  # to the end of the data: unwritten at the end of the log, lost pages before it
+    BLANK = "blank"  # a damaged BLANK and the rest of the segment: no message was here
+    STALE = "stale"  # whole records of an older log
+    AMBIGUOUS = "ambiguous"  # whole records: messages, or copies in a lost message's body
 
 
 @dataclass(frozen=True)
@@ -44,24 +37,19 @@ class DeadRange:
 
 @dataclass(frozen=True)
 class Broken:
-    """Where to survey: the rest of ``segment`` from ``start``, where a record should begin and ``defect`` says why none
-    does; nothing is read after ``limit``.
-    """
+    """The rest of ``segment`` from ``start``, where ``defect`` says why no record begins, up to ``limit``."""
 
     segment: Segment
     start: int
     defect: RecordDefect
     limit: int
     neighbours: Neighbours = field(default_factory=Neighbours)
-    last_entry: EntryNumber | None = None
-    """The last proven DLedger entry before, in a log of such."""
+    last_entry: EntryNumber | None = None  # the last proven DLedger entry before
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What lies in [start, limit): pieces of chain that survived, records kept in spite of their body's CRC, a BLANK,
-    and everything else, as log offsets [begin, end). Together they tile the range.
-    """
+    """Tiles of the range as log offsets: surviving chains, records kept despite their body CRC, a BLANK, and gaps."""
 
     broken: Broken
     pieces: tuple[tuple[int, int], ...]

@@ -1,6 +1,6 @@
-"""The queue offsets that the records of a block claim, queue by queue, and whether they continue what is known.
+"""The queue offsets that the records of a block claim, and whether they continue what is known.
 
-In each queue the queue offsets are dense, so every claim is held against the one before it in its queue:
+Queue offsets are dense, so each claim is compared with the previous one in its queue:
 
 ==================  ==================================================================================
 next place          a succession
@@ -23,15 +23,12 @@ from storeformat.arrays import Bools, Int64s, stable_order
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import dispatched
 
-Queue = tuple[bytes, int]
-"""Topic and queue id."""
+Queue = tuple[bytes, int]  # topic and queue id
 
 
 @dataclass(frozen=True)
 class Claims:
-    """The records of a block that take a place in a queue, by queue, otherwise in log order: the ``rows`` of the block
-    claim the queue offsets ``numbers``. Those of ``queues[i]`` begin at ``begins[i]``, ``sizes[i]`` many.
-    """
+    """Queued records by queue, then log order: ``sizes[i]`` rows of ``queues[i]`` from ``begins[i]`` on."""
 
     queues: list[Queue]
     begins: Int64s
@@ -41,16 +38,16 @@ class Claims:
 
     @property
     def lasts(self) -> Int64s:
-        """Where the last claim of each queue is."""
+        """The last claim of each queue."""
         return self.begins + self.sizes - 1
 
     def ends(self) -> Iterator[tuple[Queue, int]]:
-        """Yields each queue with its next free place."""
+        """Each queue with its next free place."""
         return zip(self.queues, [number + 1 for number in self.numbers[self.lasts].tolist()], strict=True)
 
 
 def claims_of(block: RecordBlock) -> Claims:
-    """Returns what the records of a block claim."""
+    """Claims of a block's queued records."""
     rows = np.flatnonzero(dispatched(block))
     codes, queue_ids = block.topic_codes[rows], block.heads.queue_id[rows]
     width = int(queue_ids.max(initial=0)) + 1
@@ -70,20 +67,18 @@ def claims_of(block: RecordBlock) -> Claims:
 
 
 def is_taken(claims: Claims, ends: Mapping[Queue, int]) -> Bools:
-    """Returns of each claim whether its place lies before the next free one of its queue."""
+    """Which claims are before the next free place of their queue."""
     return claims.numbers <= np.repeat(_last_places(claims, ends), claims.sizes)
 
 
 def _last_places(claims: Claims, ends: Mapping[Queue, int]) -> Int64s:
-    """Returns the last place taken of each queue: after the highest number of 64 bits there is none that is free."""
+    """The last place, not the next free one, which may not fit 64 bits."""
     return np.array([end - 1 for end in map(ends.get, claims.queues, repeat(0))], np.int64)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many claims there were, go on in their queues, and contradict what is known; how many messages are missing
-    between them; and the queues in which everything contradicts that follows.
-    """
+    """Counts of claims, and ``contradicted``: queues in which every following claim contradicts."""
 
     claims: int = 0
     successions: int = 0
@@ -93,15 +88,15 @@ class Comparison:
 
     @property
     def contradicts(self) -> bool:
-        """Returns whether more places are wrong than right."""
+        """True if more places are wrong than right."""
         return self.contradictions > 0 and self.successions <= self.contradictions
 
 
 def compare(
     claims: Claims, ends: Mapping[Queue, int], firsts: Mapping[Queue, int], so_far: Comparison, *, whole: bool
 ) -> Comparison:
-    """Returns how claims go on, together with those compared so far, from the next free places ``ends`` to the places
-    ``firsts`` that are taken after the block. In a ``whole`` log an unknown queue begins at 0.
+    """Compare claims with the next free places ``ends`` and the places ``firsts`` taken after the block, and add to
+    ``so_far``. In a ``whole`` log an unknown queue begins at 0.
     """
     queues, numbers, begins = claims.queues, claims.numbers, claims.begins
     following = np.fromiter(map(firsts.get, queues, repeat(0)), np.int64, len(queues))
@@ -132,7 +127,7 @@ def compare(
 
 
 def _and_what_follows(is_wrong: Bools, births: Bools, begins: Int64s, was_wrong: Bools) -> Bools:
-    """Returns which claims are wrong or, in their queue, after a wrong one: until the queue begins again."""
+    """A wrong claim makes the later ones of its queue wrong, until the queue begins again."""
     decisive = births | is_wrong
     decisive[begins] = True
     is_wrong[begins] |= was_wrong & ~births[begins]

@@ -1,8 +1,7 @@
-"""How far a damaged record reaches, as far as its own bytes prove it.
+"""The end of a damaged record, as its own bytes prove it.
 
-A record says its length twice, in TOTALSIZE and in the lengths of its parts, and its body has a CRC. One damaged field
-leaves enough to know where the next record begins; and what is proven to be a body is never searched for records, for a
-body can hold perfect copies of records.
+A record has its length twice, in TOTALSIZE and in the lengths of its parts, and its body has a CRC, so one damaged
+field leaves enough to find the next record. A proven body is never searched: it can hold perfect copies of records.
 
 ==============================================  ===========================================================
 proof                                           what it proves
@@ -32,24 +31,20 @@ _MOST_BESIDE_BODY = m.MAX_HEAD_SIZE + 2 * (2 + (1 << 15))
 
 
 class Follower(IntEnum):
-    """What lies where a record is said to end."""
+    """What begins at the claimed end of a record."""
 
-    NONE = 0
-    """Nothing that can follow a record."""
-    NOTHING = 1
-    """The end of what can be read, or only zeros up to there."""
-    RECORD = 2
-    """A certified record or a BLANK."""
+    NONE = 0  # nothing that can follow a record
+    NOTHING = 1  # the end of the data, or only zeros up to there
+    RECORD = 2  # a certified record or a BLANK
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What the bytes at a place where a record must begin prove: sizes relative to it.
+    """What the bytes prove at a place where a record must begin; sizes are relative to it.
 
-    ``size`` is the record's, None where that is not proven. ``body_end`` is what belongs to the record at least (0 if
-    nothing is proven). ``hints`` are sizes that one field alone claims. ``certified`` says that magic and own offset
-    are right, ``is_blank`` that a BLANK with one damaged field is likelier than a record, ``sizes_alone`` that the
-    body stands and falls with the size: its CRC is wrong.
+    ``size``: the record's, None if not proven. ``body_end``: minimum extent of the record (0: nothing proven).
+    ``hints``: sizes that only one field claims. ``certified``: magic and own offset are right. ``is_blank``: more
+    likely a BLANK with one damaged field. ``sizes_alone``: the body's CRC is wrong, so the body depends on the size.
     """
 
     size: int | None
@@ -60,12 +55,12 @@ class Frame:
     sizes_alone: bool = False
 
     def refuted(self) -> Frame:
-        """Returns what is left of the proof when another record begins before the end that the size puts."""
+        """The proof without its size, when another record begins before that end."""
         return replace(self, size=None, body_end=0 if self.sizes_alone else self.body_end, sizes_alone=False)
 
 
 def claimed_size(head: bytes, room: int) -> int:
-    """Returns how many bytes ``judge_frame`` must see of a record with this head, of the ``room`` that it may have."""
+    """Bytes that ``judge_frame`` needs of a record with this head, at most ``room``."""
     most = m.MAX_HEAD_SIZE
     size = _int(head, 0, 4)
     if size <= room:
@@ -78,10 +73,8 @@ def claimed_size(head: bytes, room: int) -> int:
 
 
 def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], Follower]) -> Frame:
-    """Returns what is proven of the damaged record whose first byte is ``data[0]`` and lies at ``offset`` of the log.
-
-    ``data`` holds what ``claimed_size`` asks for, ``rest`` is what the segment has left; ``follower(size)`` tells
-    what would follow a record of that size.
+    """Judge the damaged record that begins with ``data[0]`` at log offset ``offset``. ``data``: as ``claimed_size``
+    asks. ``rest``: bytes left in the segment. ``follower(size)``: what follows a record of that size.
     """
     room = len(data)
     head = data[: m.MAX_HEAD_SIZE].tobytes()
@@ -90,7 +83,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
         return Frame(None, 0)
     known_magic = magic in (m.MAGIC_V1, m.MAGIC_V2)
     certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
-    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # no record leaves less than 8 bytes after it
+    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # every record leaves 8 bytes after it
         return Frame(None, 0, is_blank=True)
     crc = int.from_bytes(head[m.BODY_CRC_POSITION : m.BODY_CRC_POSITION + 4], "big")
     said = size if m.MIN_RECORD_SIZE <= size <= room else None
@@ -111,7 +104,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
     if certified and not crc and not length and total is not None and followed.get(total) == Follower.RECORD:
         return Frame(total, body_at, certified=True)
     certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
-    if body_end:  # after it only a topic and properties lie, which hold no records: the nearer of two ends is the one
+    if body_end:  # only topic and properties follow, which hold no records: take the nearer of two ends
         return Frame(certain[0] if certain else None, body_end, tuple(certain), certified)
     if said is not None and followed[said] and any(_body_fits(data, crc, said, width) for width in widths):
         return Frame(said, said, certified=certified)
@@ -119,9 +112,7 @@ def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], F
 
 
 def parts_end(data: Bytes) -> int | None:
-    """Returns where the parts of the record end that begins with ``data``, as their lengths say; None where that is
-    outside.
-    """
+    """End of the record's parts by their lengths; None if outside ``data``."""
     head = data[: m.MAX_HEAD_SIZE].tobytes()
     return _sum_of_parts(data, head, len(data), 2 if _int(head, m.MAGIC_POSITION, 4) == m.MAGIC_V2 else 1)[2]
 
@@ -135,9 +126,7 @@ def _crc(data: Bytes, start: int, length: int) -> int:
 
 
 def _sum_of_parts(data: Bytes, head: bytes, room: int, width: int) -> tuple[int, int, int | None]:
-    """Returns where the body begins, its length, and the size that the lengths of the parts add up to (None if they
-    leave the room).
-    """
+    """Start and length of the body, and the sum of the parts (None if larger than ``room``)."""
     body_at = m.body_position(_int(head, m.SYS_FLAG_POSITION, 4))
     length = max(_int(head, body_at - 4, 4), 0)
     at = body_at + length
@@ -152,7 +141,7 @@ def _sum_of_parts(data: Bytes, head: bytes, room: int, width: int) -> tuple[int,
 
 
 def _body_fits(data: Bytes, crc: int, size: int, width: int) -> bool:
-    """Returns whether some body length and host sizes give a record of this size whose body has this CRC."""
+    """True if a body length and host sizes exist for which a record of this size has a body with this CRC."""
     guesses = 0
     for hosts in {m.HOST_V4 + m.HOST_V4, m.HOST_V4 + m.HOST_V6, m.HOST_V6 + m.HOST_V6}:
         body_at = m.FIXED_HEAD + hosts
@@ -166,7 +155,7 @@ def _body_fits(data: Bytes, crc: int, size: int, width: int) -> bool:
 
 
 def _possible_lengths(data: Bytes, body_at: int, size: int, width: int) -> Iterator[int]:
-    """Yields each body length after which a topic and properties end exactly at ``size``."""
+    """Body lengths for which topic and properties end exactly at ``size``."""
     at = np.arange(body_at, size - width - 1)
     topic = data[at].astype(np.int64)
     if width == 2:

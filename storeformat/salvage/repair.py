@@ -1,7 +1,7 @@
-"""Repairing a salvaged log: what to write over damaged bytes, so that a broker reads through them.
+"""Repair a salvaged log: replace damaged bytes so that a broker reads through them.
 
 A broker that starts on a damaged log ends it at the damage and deletes every later segment. So each damaged range
-becomes what every release skips without a trace:
+becomes what every release skips silently:
 
 ==============================  =======================================================================================
 range                           becomes
@@ -12,7 +12,7 @@ a record kept with a bad body   the same record with the CRC that its body has
 a record brought home           the same record with the topic, queue id and queue offset that it belongs to
 ==============================  =======================================================================================
 
-The records say in the repaired log where messages were: a later rebuild fills their places in the queues again.
+The records also mark lost messages: a later rebuild fills their places in the queues again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from storeformat.errors import NotAStore
 from storeformat.log.segments import Segment
 
 TOPIC = b"rmq_sys_lost"
-MAX_FILLER = 1 << 20
-"""Bytes of one filler record: a broker takes a record into memory whole, and accepts no larger body by default."""
+MAX_FILLER = 1 << 20  # bytes: a broker reads a record whole, and by default accepts no larger body
 
 _HEAD = struct.Struct(">iIIiiqqiq4siq4siiqi")
 _QUEUE_ID_POSITION, _QUEUE_OFFSET_POSITION = 12, 20
@@ -44,9 +43,7 @@ class Patch:
 
 
 def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
-    """Returns a record of ``size`` bytes at ``offset`` that no broker dispatches; raises NotAStore if none can be so
-    small.
-    """
+    """A record of ``size`` bytes that no broker dispatches. Raises NotAStore if ``size`` is too small for a record."""
     if size < m.MIN_RECORD_SIZE:
         least = f"at least {m.MIN_RECORD_SIZE}"
         raise NotAStore("damage too short for a record of its own", offset=offset, found=size, expected=least)
@@ -77,22 +74,20 @@ def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
 
 
 def is_filler(topic: bytes) -> bool:
-    """Returns whether a rolled back record of this topic is one of ours."""
+    """True if a rolled back record of this topic is a filler."""
     return bool(topic) and TOPIC.startswith(topic)
 
 
 def fill_range(
     begin: int, end: int, segment: Segment, store_timestamp: int, *, is_last: bool = False
 ) -> Iterator[Patch]:
-    """Yields the patches that make [begin, end) of a segment readable; ``is_last`` if no record follows it there.
-    Raises NotAStore where one does, and the range is too short for a record.
-    """
+    """Patches that make [begin, end) of a segment readable; ``is_last``: no record follows in the segment."""
     is_last = is_last or end == segment.end
     stop = min(end, segment.end - m.BLANK_SIZE) if is_last else end
     while begin < stop and (stop - begin >= m.MIN_RECORD_SIZE or not is_last):
         size = stop - begin
         if size > MAX_FILLER:
-            size = MAX_FILLER - m.MIN_RECORD_SIZE  # the rest is never too small for a record
+            size = MAX_FILLER - m.MIN_RECORD_SIZE  # leaves a rest large enough for a record
         yield Patch(begin, filler_record(begin, size, store_timestamp))
         begin += size
     if is_last:
@@ -100,7 +95,7 @@ def fill_range(
 
 
 def crc_patch(record: bytes, offset: int) -> Patch:
-    """Returns the patch that gives a record the CRC of its body."""
+    """Patch that gives a record the CRC of its body."""
     body_at = m.body_position(struct.unpack_from(">i", record, m.SYS_FLAG_POSITION)[0])
     length = max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
     crc = zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK
@@ -108,7 +103,7 @@ def crc_patch(record: bytes, offset: int) -> Patch:
 
 
 def home_patches(record: bytes, offset: int, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[Patch]:
-    """Yields the patches that give a record at ``offset`` another place in a queue; its topic where its length fits."""
+    """Patches that move a record to another queue place, and to a topic of equal length."""
     yield Patch(offset + _QUEUE_ID_POSITION, struct.pack(">i", queue_id))
     yield Patch(offset + _QUEUE_OFFSET_POSITION, struct.pack(">q", queue_offset))
     body_at = m.body_position(struct.unpack_from(">i", record, m.SYS_FLAG_POSITION)[0])
@@ -119,7 +114,7 @@ def home_patches(record: bytes, offset: int, topic: bytes, queue_id: int, queue_
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> list[tuple[Segment, int, int]]:
-    """Returns ranges in order, those that touch made one, none across two segments."""
+    """Sort ranges, join adjacent ones, and split them at segments."""
     joined: list[tuple[Segment, int, int]] = []
     for begin, end in sorted(ranges):
         for segment in segments:

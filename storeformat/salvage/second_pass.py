@@ -1,9 +1,8 @@
-"""A second look at the chains that a survey rejected, when the survivors on both sides of them are known.
+"""Judge the chains that a survey rejected again, with the survivors on both sides known.
 
-A survey judges in log order, so it knows little of what follows, and believes each survivor before: so it needs no
-more memory than one block, where a judge of all chains at once would keep the records of a whole segment. But nothing
-checks a queue offset: one damaged claim contradicts sound records around it. Once the segment is read to its end, a
-record is a survivor that fits exactly where it lies:
+A survey judges in log order and accepts each survivor at once, so that it needs memory for one block only. But nothing
+checks a queue offset: one damaged claim contradicts sound records around it. After the segment's end, a record is a
+survivor if it fits its place:
 
 ==============  =============================================================================================
 on either side  of the nearest two survivors of its queue, one leaves room for it: between the two places in the
@@ -11,9 +10,9 @@ on either side  of the nearest two survivors of its queue, one leaves room for i
 its time        is between those of the survivors around it, of which one may be off by more than a clock jumps
 ==============  =============================================================================================
 
-The farther of the two counts where the nearer contradicts it: then the nearer is a survivor with a damaged claim, and
-takes one of the places between. Most records of a chain must fit: one copy in a lost body may hit upon a free place,
-but damage changes the claims of few records.
+The farther of the two counts if the nearer contradicts it: then the nearer is a survivor with a damaged claim and takes
+one of the places between. Most records of a chain must fit: a copy in a lost body may hit a free place, but damage
+changes the claims of few records.
 """
 
 from __future__ import annotations
@@ -32,23 +31,17 @@ from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, foreign_bytes
 from storeformat.salvage.queue_offsets import Queue, claims_of
 
 OffsetRange = tuple[int, int]
-Chain = list[tuple[RecordRef, int]]
-"""Records, and where each ends."""
-Reader = Callable[[int, int], Iterable[RecordBlock]]
-"""Reads the chain from an offset up to another one."""
+Chain = list[tuple[RecordRef, int]]  # records and their ends
+Reader = Callable[[int, int], Iterable[RecordBlock]]  # reads the chain between two offsets
 
-MOST_ROWS = 20_000
-"""Records that are looked at twice in one segment: damage leaves few in doubt; a whole older log does not belong here.
-"""
+MOST_ROWS = 20_000  # records judged again in a segment: damage leaves few in doubt, an older log many
 _NEAREST = 2
 _TIMES = 3
 
 
 @dataclass(frozen=True)
 class _SurvivingPiece:
-    """A piece of chain that survived: of some queues the first and the last two queue offsets, its times, and how many
-    bytes in it are foreign records, under which messages may be lost.
-    """
+    """A surviving piece of chain: first and last queue offsets of some queues, times, and bytes of foreign records."""
 
     begin: int
     end: int
@@ -67,10 +60,7 @@ def find_survivors(
     pieces: Sequence[OffsetRange],
     rejected: Sequence[OffsetRange],
 ) -> list[OffsetRange]:
-    """Returns the survivors in rejected chains of a segment of which [begin, limit) was surveyed, its BLANK aside.
-
-    ``pieces`` survived in order; a rejected chain reaches up to where it met a proven one.
-    """
+    """Survivors in rejected chains of [begin, limit) in a segment; a rejected chain ends at a proven one."""
     chains = list(_chains(read, pieces, rejected))
     queues = {queue for rows in chains for row, _ in rows if (queue := _queue(row)) is not None}
     if not queues:
@@ -90,7 +80,6 @@ def find_survivors(
 
 
 def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Returns ranges that are in order, those that touch made one."""
     joined: list[OffsetRange] = []
     for begin, end in ranges:
         if joined and joined[-1][1] == begin:
@@ -101,7 +90,7 @@ def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def _chains(read: Reader, pieces: Sequence[OffsetRange], rejected: Sequence[OffsetRange]) -> Iterator[Chain]:
-    """Yields the records of each rejected chain and where they end; not of one that reaches into what survived."""
+    """Records and ends of each rejected chain, without chains that overlap survivors."""
     starts = [begin for begin, _ in pieces]
     room = MOST_ROWS
     for begin, end in rejected:
@@ -147,7 +136,7 @@ def _surviving_piece(read: Reader, piece: OffsetRange, queues: set[Queue]) -> _S
 
 
 class _Surroundings:
-    """What survived on both sides of the bytes [begin, end), where a rejected chain lies."""
+    """Survivors on both sides of a rejected chain [begin, end)."""
 
     def __init__(
         self, near: Neighbours, start: int, limit: int, survivors: Sequence[_SurvivingPiece], begin: int, end: int
@@ -164,9 +153,7 @@ class _Surroundings:
         self._after: dict[Queue, list[tuple[int, int]]] = {}
 
     def fitting(self, rows: Sequence[tuple[RecordRef, int]]) -> list[bool]:
-        """Returns of each record of the chain whether it fits in where it lies; one that has no place in a queue goes
-        with the one before it.
-        """
+        """Which records of the chain fit; one without a queue follows the one before it."""
         fitting: list[bool] = []
         lost = 0
         for row, end in rows:
@@ -187,7 +174,7 @@ class _Surroundings:
         return not_too_early and (self._latest is None or time <= self._latest)
 
     def _keeps(self, queue: Queue, number: int, lost_before: int, lost_after: int) -> bool:
-        """Returns whether a queue keeps a place for a record, with so many lost bytes of its chain on either side."""
+        """True if a queue has a place for a record, given the lost bytes of its chain on either side."""
         if queue not in self._before:
             self._before[queue] = list(islice(self._numbers_before(queue), _NEAREST))
             self._after[queue] = list(islice(self._numbers_after(queue), _NEAREST))
@@ -201,7 +188,7 @@ class _Surroundings:
         return any(goes_on + leads_on) and (any(goes_on) or not before) and (any(leads_on) or not after)
 
     def _numbers_before(self, queue: Queue) -> Iterator[tuple[int, int]]:
-        """Yields the queue offsets before this place, the nearest first, and how many bytes were lost since."""
+        """Queue offsets before this place, nearest first, and the bytes lost since."""
         room, at = 0, self._begin
         for item in self._left:
             room, at = room + at - item.end + item.foreign, item.begin
@@ -214,7 +201,7 @@ class _Surroundings:
                 yield self._near.other_ends[queue] - 1, room
 
     def _numbers_after(self, queue: Queue) -> Iterator[tuple[int, int]]:
-        """Yields the queue offsets after this place, and how many bytes are lost before them."""
+        """Queue offsets after this place, nearest first, and the bytes lost before them."""
         room, at = 0, self._end
         for item in self._right:
             room, at = room + item.begin - at + item.foreign, item.end
@@ -228,12 +215,12 @@ class _Surroundings:
 
 
 def _is_room(one: int, other: int, room: int, skipped: int = 0) -> bool:
-    """Returns whether there is room in lost bytes for the messages between two places in a queue."""
+    """True if lost bytes could hold the messages between two places in a queue."""
     return 0 <= other - one - 1 <= room // m.MIN_RECORD_SIZE + skipped
 
 
 def _believed(neighbours: Sequence[tuple[int, int]], *, backwards: bool = False) -> Sequence[tuple[int, int]]:
-    """Returns the nearest of two neighbours, and the other one if they contradict each other."""
+    """The nearest of two neighbours, and the other one if they contradict each other."""
     if len(neighbours) < _NEAREST:
         return neighbours
     (one, near), (other, far) = neighbours
@@ -242,6 +229,5 @@ def _believed(neighbours: Sequence[tuple[int, int]], *, backwards: bool = False)
 
 
 def _without_jumps(times: Sequence[int | None]) -> list[int]:
-    """Returns a few times of records side by side, but none that is off by more than a clock jumps."""
     known = sorted(time for time in times if time is not None)
     return [time for time in known if abs(time - known[len(known) // 2]) <= CLOCK_SLACK]

@@ -1,17 +1,16 @@
-"""Reading on after damage: which bytes of the rest of a segment are survivors, and what the others are.
+"""Read on after damage: classify the rest of a segment as survivors and other ranges.
 
-A survey begins where the chain of a segment broke off and reads to the segment's end, in one piece and in log order, so
-that its outcome does not depend on how the log was split. Where a record is damaged it asks, in this order:
+A survey reads from the break of a segment's chain to the segment's end, in log order, so that the result does not
+depend on how the log was split. At a damaged record it asks, in this order:
 
-1. Do the record's own bytes prove how long it is (``record_extent``)? Then exactly this record is lost and the chain
-   goes on after it, proven.
-2. Which is the next certified record that decodes without a defect, whose chain leads on to a proven place (the end of
-   the segment, a BLANK, the log's unwritten tail, a record that damage hit) or through places that its queues keep
-   for it, and that its neighbours do not contradict (``evidence``)? Bytes that the frame proves to be a body are not
-   searched.
+1. Do the record's own bytes prove its length (``record_extent``)? Then only this record is lost, and the chain after
+   it is proven.
+2. Which is the next certified record that decodes without a defect, whose chain leads to a proven place (the end of
+   the segment, a BLANK, the log's unwritten tail, a damaged record) or through free places of its queues, and that
+   its neighbours do not contradict (``evidence``)? Proven bodies are not searched.
 
-What cannot be decided then is looked at once more when the segment is read (``second_pass``). What is left is left out
-and named: a message too few can be reported, a wrong one cannot be taken back.
+Undecided chains are judged again at the end (``second_pass``). What remains is left out and reported: a missing message
+can be reported, a wrong one cannot be taken back.
 """
 
 from __future__ import annotations
@@ -34,26 +33,21 @@ from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame, parts_end
 from storeformat.salvage.second_pass import find_survivors
 
-SURVEY_BLOCK = 1 << 20
-"""Bytes read at a time: many places are looked at, few bytes at each."""
+SURVEY_BLOCK = 1 << 20  # bytes read at a time: many positions are checked, few bytes at each
 
-_FIRST_BLOCK = 4 << 10
-"""Bytes read to see whether a record begins at a place: where each record is damaged, a block for each is too much."""
+_FIRST_BLOCK = 4 << 10  # bytes read to check for a record, few because every record may be damaged
 
-MANY_ZEROS = 16
-"""So many zeros after a chain are taken for the unwritten rest of a segment or for lost pages."""
+MANY_ZEROS = 16  # this many zeros after a chain mean unwritten or lost pages
 
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
-    """Returns what survived after a break of the chain."""
+    """Find the survivors after a break of the chain."""
     return _Surveyor(window, broken, rules, keep_crc_failures).run()
 
 
 @dataclass
 class _Piece:
-    """A chain that is accepted, or may be: from ``start`` to ``end``, where ``ended`` and ``defect`` say why it
-    stopped.
-    """
+    """A chain [start, end) that is or may be accepted, and why it stopped."""
 
     start: int
     end: int
@@ -62,8 +56,6 @@ class _Piece:
 
 
 class _Surveyor:
-    """Walks the rest of one segment; ``position`` is always a place where a record must begin."""
-
     def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
         self._window, self._ahead, self._rules = window, window.another(), rules
         self._broken, self._segment, self._limit = broken, broken.segment, broken.limit
@@ -72,13 +64,10 @@ class _Surveyor:
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
         self._gaps: list[DeadRange] = []
-        self._seen: list[Int64s] = []
-        """Where records of rejected chains begin, block by block: each is judged once."""
-        self._doubtful: list[tuple[int, int]] = []
-        """Chains of sound records, or their beginnings, that were rejected."""
+        self._seen: list[Int64s] = []  # record offsets of rejected chains, by block: each chain is judged once
+        self._doubtful: list[tuple[int, int]] = []  # rejected chains of sound records, or their beginnings
 
     def run(self) -> Survey:
-        """Returns the whole survey."""
         piece = _Piece(self._broken.start, self._broken.start, ChainEnd.DEFECT, self._broken.defect)
         while piece.ended == ChainEnd.DEFECT and piece.end < self._limit:
             following = self._following(piece.end, piece.defect)
@@ -100,7 +89,7 @@ class _Surveyor:
         return Survey(self._broken, tuple(pieces), tuple(self._kept), blank, tuple(_carved(self._gaps, named)))
 
     def _following(self, position: int, defect: RecordDefect) -> _Piece | None:
-        """Returns the next piece of the log after the damaged place; None if there is none up to the limit."""
+        """The next piece of the log after the damaged place."""
         if defect == RecordDefect.UNWRITTEN and self._window.is_zero(position, self._limit, SURVEY_BLOCK):
             self._lose(position, self._limit, Finding.ZEROS, defect)
             return None
@@ -108,10 +97,10 @@ class _Surveyor:
         if frame.size is not None and self._window.certifies_inside(
             position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
-            frame = frame.refuted()  # no topic and no properties hold a record: this one ends before it
+            frame = frame.refuted()  # topic and properties hold no record: this one ends before it
         record = self._damaged_record(position, frame.size) if frame.size is not None and frame.certified else None
         if record is not None and self._judge.is_of_an_older_life(record.store_timestamp):
-            frame, record = Frame(None, 0), None  # of a page of an older log, which may end anywhere in this record
+            frame, record = Frame(None, 0), None  # from a page of an older log, which may end anywhere in this record
         if frame.size is not None and not self._leads_into_another_life(position + frame.size):
             end = position + frame.size
             if not (self._keep and defect == RecordDefect.BODY_CRC and self._keeps(position, end)):
@@ -125,11 +114,10 @@ class _Surveyor:
         head = window.bytes[: m.MAX_HEAD_SIZE].tobytes()
         needed = claimed_size(head, min(room, m.MAX_RECORD_SIZE))
         window.load(position, needed)
-        data = window.bytes[:needed]  # what is claimed to follow is seen through the other window
+        data = window.bytes[:needed]  # the other window reads what follows
         return judge_frame(data, position, self._segment.end - position, lambda size: self._follower(position + size))
 
     def _follower(self, position: int) -> Follower:
-        """Returns what begins where a record is said to end."""
         if position >= self._limit:
             return Follower.NOTHING if position == self._limit else Follower.NONE
         length = min(self._limit - position, m.CERTIFICATE_SIZE)
@@ -149,7 +137,7 @@ class _Surveyor:
         return Follower.NONE
 
     def _leads_into_another_life(self, position: int) -> bool:
-        """Returns whether a record lies there whose time is off by more than a clock jumps."""
+        """True if the record there is off in time by more than a clock jump."""
         self._window.load(position, min(m.MAX_HEAD_SIZE, self._limit - position))
         if self._window.find_certificate(position, position + 1) is None:
             return False
@@ -157,7 +145,7 @@ class _Surveyor:
         return block is not None and not self._judge.may_be_of_this_life(block)
 
     def _keeps(self, position: int, end: int) -> bool:
-        """Keeps the record at [position, end) if nothing but the CRC of its body is wrong."""
+        """Keep the record at [position, end) if only its body CRC is wrong."""
         self._window.load(position, end - position)
         block, fault = decode(self._window.bytes, position, _FIRST, replace(self._rules, check_crc=False))
         if fault is not None or block.foreign.any():
@@ -167,13 +155,11 @@ class _Surveyor:
         return True
 
     def _damaged_record(self, position: int, size: int) -> RecordRef | None:
-        """Returns what a damaged record with a sound frame says of itself."""
         self._window.load(position, size)
         block, fault = decode(self._window.bytes, position, _FIRST, DecodeRules(check_crc=False, properties=()))
         return first_record_ref(block) if fault is None else None
 
     def _walk(self, start: int) -> _Piece:
-        """Returns the chain from a place that is proven."""
         walk = self._chain(start, _FIRST_BLOCK)
         if next(iter(walk), None) is not None:
             walk = self._chain(start)
@@ -188,7 +174,7 @@ class _Surveyor:
         return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=block_size)
 
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
-        """Returns the next piece that its neighbours do not contradict; all before it is lost."""
+        """The next piece that its neighbours do not contradict; all before it is lost."""
         known_room = self._judge.room
         strict_below = position if frame.body_end else position + max(frame.hints, default=0)
         rejected: list[DeadRange] = []
@@ -208,9 +194,7 @@ class _Surveyor:
         return None
 
     def _certificates(self, begin: int) -> Iterator[int]:
-        """Yields every place from ``begin`` on whose head is certified, but none of a chain that was seen. The window
-        may be moved in between.
-        """
+        """Certified positions from ``begin`` on, except in chains already seen. The window may move in between."""
         for at in range(begin, self._limit, SURVEY_BLOCK):
             stop = min(at + SURVEY_BLOCK, self._limit)
             length = min(stop + m.CERTIFICATE_SIZE, self._limit) - at
@@ -221,7 +205,7 @@ class _Surveyor:
                 places = self._unseen(places[1:])
 
     def _unseen(self, places: Int64s) -> Int64s:
-        """Returns those of some places in order that no chain has come by; what lies before them is forgotten."""
+        """Positions not in a chain already seen; forgets chains that end before them."""
         if places.size:
             self._seen = [offsets for offsets in self._seen if offsets[-1] >= places[0]]
         for offsets in self._seen:
@@ -230,7 +214,6 @@ class _Surveyor:
         return places
 
     def _try(self, found: int, strict_below: int) -> _Piece | DeadRange:
-        """Returns the survivors of the chain from a certified record, or that it has none."""
         walk = self._chain(found)
         trial: SurvivorJudge | None = None
         start, older = found, True
@@ -258,7 +241,7 @@ class _Surveyor:
         return _Piece(start, walk.position, walk.ended, walk.defect)
 
     def _is_meant(self, position: int, defect: RecordDefect) -> bool:
-        """Returns whether a chain that ends here in a defect has come to a place where a record was, or to the end."""
+        """True if a chain with this defect ended at a former record or at the end of the data."""
         if defect == RecordDefect.UNWRITTEN:
             return self._window.is_zero(position, min(position + MANY_ZEROS, self._limit), SURVEY_BLOCK)
         frame = self._frame(position)
@@ -279,7 +262,7 @@ class _Surveyor:
             self._judge.room += end - begin
 
     def _lose_around(self, begin: int, end: int, defect: RecordDefect, rejected: list[DeadRange]) -> None:
-        """Everything in [begin, end) is lost; what could not be decided is named."""
+        """Report [begin, end) as lost, and undecided ranges in it as ambiguous."""
         for gap in rejected:
             if gap.finding == Finding.AMBIGUOUS and begin < gap.end and gap.begin < end:
                 first, last = max(begin, gap.begin), min(end, gap.end)
@@ -291,7 +274,7 @@ class _Surveyor:
             self._lose(begin, end, Finding.BYTES, defect)
 
     def _lose_rest(self, position: int, defect: RecordDefect, frame: Frame, rejected: list[DeadRange]) -> None:
-        """Everything up to the limit is lost, or never was there."""
+        """Everything up to the limit is lost or was never written."""
         if frame.is_blank:
             self._lose(position, self._limit, Finding.BLANK, defect)
             return
@@ -307,9 +290,7 @@ class _Surveyor:
             self._lose(zeros, self._limit, Finding.ZEROS, defect)
 
     def _is_unfinished(self, position: int, zeros: int) -> bool:
-        """Returns whether the bytes up to where the zeros begin are the head of a record that is longer: what a broker
-        leaves that dies while it writes.
-        """
+        """True if the bytes before the zeros begin a longer record, as after a broker's crash."""
         written = zeros - position
         self._window.load(position, min(m.CERTIFICATE_SIZE, self._limit - position))
         head = self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
@@ -323,11 +304,10 @@ class _Surveyor:
             return False
         self._window.load(position, size)
         end = parts_end(self._window.bytes[:size])
-        return end is None or end > written  # else it is whole, and its size is damaged
+        return end is None or end > written  # else the record is complete, and its size is damaged
 
 
 def _carved(gaps: Sequence[DeadRange], pieces: Sequence[tuple[int, int]]) -> Iterator[DeadRange]:
-    """Yields the gaps without the pieces that were found in them."""
     for gap in gaps:
         begin = gap.begin
         for first, last in sorted(piece for piece in pieces if gap.begin < piece[1] and piece[0] < gap.end):
@@ -339,7 +319,7 @@ def _carved(gaps: Sequence[DeadRange], pieces: Sequence[tuple[int, int]]) -> Ite
 
 
 def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
-    """Returns where in [begin, end) the zeros begin that reach to the end."""
+    """Start of the zeros at the end of [begin, end)."""
     while end > begin:
         start = max(begin, end - SURVEY_BLOCK)
         window.load(start, end - start)

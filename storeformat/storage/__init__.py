@@ -1,7 +1,7 @@
-"""Bytes in and out: the only package that opens, lists, moves or removes files.
+"""The only package that opens, lists, moves or removes files.
 
-All of it raises MissingInput for what cannot be read, WriteFailed for what cannot be written, and DependencyMissing for
-a location without a client; so does whoever calls it with a path. Docstrings say so only where there is more to it.
+Errors: MissingInput for what cannot be read, WriteFailed for what cannot be written, DependencyMissing for a location
+without a client. Docstrings name only others.
 
 ================  =====================================================================================
 ``locations``     names of files and directories, local or not

@@ -1,4 +1,4 @@
-"""Whether a broker has a store: its lock, and a log that is mapped into memory.
+"""Detect a running broker by its lock, or by a log mapped into memory.
 
 =========  =============================================================================================
 ``lock``   four bytes; a running broker holds [0, 1) exclusively, through ``FileChannel#tryLock(0, 1, false)``
@@ -22,18 +22,14 @@ from storeformat.storage import files, locations
 from storeformat.storage.local_files import scanned
 
 _NOT_OURS = (errno.ELOOP, errno.EMLINK, errno.EACCES, errno.EISDIR, errno.ENXIO)
-"""What systems say of a link, another user's file, a directory and a socket."""
-_FLOCK = "hhqqi"
-"""``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid."""
+"""Errors for a link, another user's file, a directory and a socket."""
+_FLOCK = "hhqqi"  # ``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 
 
 @contextmanager
 def hold(path: str, *, create: bool) -> Iterator[None]:
-    """Holds the lock that a running broker would hold; raises Refused where one does, and for anything that is not a
-    lock file.
-
-    While it is held no broker gets through ``DefaultMessageStore#start`` with this store. Without ``create`` a missing
-    lock file stays missing. fcntl locks belong to a process: closing any other handle of the file would drop it.
+    """Hold the broker's lock, so that no broker passes ``DefaultMessageStore#start``; raises Refused if one runs.
+    Without ``create`` a missing lock file stays missing. Closing any other handle of the file would drop an fcntl lock.
     """
     local = locations.local_path(path)
     if not create and not os.path.lexists(local):
@@ -57,7 +53,7 @@ def hold(path: str, *, create: bool) -> Iterator[None]:
 
 
 def _opened(path: str) -> int:
-    """Returns a handle of a lock file, made where none is; no link is followed, no pipe waited for."""
+    """Does not follow links or block on pipes."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(path, flags | os.O_CREAT, 0o644)
@@ -75,17 +71,14 @@ def _opened(path: str) -> int:
 
 
 def _asked(handle: int) -> int | None:
-    """Returns the process that holds the lock as Linux tells it, 0 for one that has no number here, None for none."""
+    """Process that holds the lock: 0 without a number here, None for none."""
     answer = fcntl.fcntl(handle, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     kind, _, _, _, process = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else max(int(process), 0)
 
 
 def is_live(path: str) -> bool:
-    """Returns whether a process holds this lock of a broker; it is only asked about, never taken.
-
-    False where that cannot be known: no such file, another machine's file, another system than Linux.
-    """
+    """True if a process holds this lock (Linux only, local files). Does not take it."""
     if sys.platform != "linux" or not locations.is_local(path):
         return False
     with (
@@ -101,10 +94,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def mapped_by(directory: str) -> int | None:
-    """Returns a process that has a file of this directory mapped into memory, as far as this system shows.
-
-    A broker maps its log while it loads, which can take minutes, and takes its lock only then. Linux alone tells, and
-    only of processes of the same user; to root, of all.
+    """A process that has a file of this directory mapped. A broker maps its log while it loads, which can take minutes,
+    before it takes its lock. Linux only; shows only the user's own processes, to root all.
     """
     wanted = set()
     with files.reading(directory), suppress(FileNotFoundError):

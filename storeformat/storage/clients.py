@@ -1,4 +1,4 @@
-"""Clients of storage: what pyarrow makes of a URI; HDFS and Azure need more."""
+"""File system clients by URI: pyarrow's, with additions for HDFS and Azure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @lru_cache(maxsize=16)
 def client_of(uri: str) -> tuple[Any, str]:
-    """Returns the client of a bucket (or a file system), made once a process, and the bucket's name for it."""
+    """Client of a bucket or file system, cached, and the root path for it."""
     if uri.startswith("hdfs://"):
         return hdfs_client(uri), "/"
     filesystem, root = pafs.FileSystem.from_uri(uri)
@@ -27,9 +27,7 @@ def client_of(uri: str) -> tuple[Any, str]:
 
 
 def hdfs_client(uri: str) -> Any:
-    """Returns a client of HDFS: hdfs-native, which needs no Java, else pyarrow's where Hadoop is installed; without
-    libhdfs or a class path that one ends the process. Raises DependencyMissing where neither is there.
-    """
+    """HDFS client: hdfs-native, else pyarrow's. That one ends the process without libhdfs or a class path."""
     try:
         from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Changes of local directories that a crash cannot tear: moves that replace nothing, and synced writes.
+"""Crash-safe changes of local directories: moves without overwriting, and synced writes.
 
-What ``files`` does is enough for a staging directory that nobody reads before it is complete. Here the files of a store
-change under their own names, so the order in which changes reach the disk is part of what each function promises.
+Unlike staging directories (``files``), files of a store change under their own names, so the order in which changes
+reach the disk is part of each function's contract.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ THREADS = 8
 
 
 def present(path: str) -> bool:
-    """Returns whether a name is taken, by a dangling link too."""
+    """True if a name exists, even as a dangling link."""
     return os.path.lexists(locations.local_path(path))
 
 
 def move(source: str, target: str) -> None:
-    """Renames a file or directory onto a free name, in one step; raises WriteFailed where the name is taken."""
+    """Atomically rename a file or directory to an unused name."""
     old, new = locations.local_path(source), locations.local_path(target)
     with files.writing(target):
         os.makedirs(os.path.dirname(new), exist_ok=True)
@@ -35,7 +35,7 @@ def move(source: str, target: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Returns when a file's bytes, or a directory's names, are on disk."""
+    """Sync a file's bytes, or a directory's names, to disk."""
     with files.writing(path):
         handle = os.open(locations.local_path(path), os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -45,15 +45,13 @@ def sync(path: str) -> None:
 
 
 def sync_all(paths: Iterable[str]) -> None:
-    """Returns when all of these are on disk, each once."""
+    """Sync all paths to disk, each once."""
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(sync, dict.fromkeys(paths)))
 
 
 def tree(path: str) -> tuple[list[str], list[str]]:
-    """Returns (directories, others) of everything at and below a path, in no order; links are not followed. Raises
-    MissingInput where one of them cannot be read.
-    """
+    """(directories, others) at and below a path, unordered; links are not followed."""
     root = locations.local_path(path)
     if not os.path.isdir(root) or os.path.islink(root):
         return [], [root] if os.path.lexists(root) else []
@@ -72,17 +70,17 @@ def tree(path: str) -> tuple[list[str], list[str]]:
 
 
 def is_plain_file(path: str) -> bool:
-    """Returns whether this is a file, and no link to one."""
+    """True for a file that is not a link."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
 def is_directory(path: str) -> bool:
-    """Returns whether this is a directory, and no link to one."""
+    """True for a directory that is not a link."""
     return os.path.isdir(path) and not os.path.islink(path)
 
 
 def refuse_other_names(path: str) -> None:
-    """Raises Refused for a file that has a second name somewhere, through which it can be changed."""
+    """Refuse a file with hard links, through which it can change."""
     with files.reading(path):
         status = os.lstat(locations.local_path(path))
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
@@ -93,13 +91,13 @@ def refuse_other_names(path: str) -> None:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Gives a file these bytes: after a crash it holds the old ones or the new ones, on disk when this returns."""
+    """Replace a file's content; after a crash it has the old or the new bytes. On disk on return."""
     local = locations.local_path(path)
     draft = f"{local}.draft"
     with files.writing(path):
         try:
             remove_file(draft)
-            with open(draft, "xb") as file:  # no link that somebody left under this name is followed
+            with open(draft, "xb") as file:  # does not follow a link left under this name
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -112,19 +110,19 @@ def replace_file(path: str, data: bytes) -> None:
 
 
 def are_equal(path: str, other: str) -> bool:
-    """Returns whether two files hold the same bytes."""
+    """True if two files hold the same bytes."""
     with files.reading(path):
         return filecmp.cmp(locations.local_path(path), locations.local_path(other), shallow=False)
 
 
 def remove_file(path: str) -> None:
-    """Removes a file of our own making; one that is not there is fine."""
+    """Remove a file if it exists."""
     with files.writing(path), suppress(FileNotFoundError):
         os.unlink(locations.local_path(path))
 
 
 def remove_empty(path: str) -> bool:
-    """Removes a directory if nothing but empty directories is in it; returns whether it did."""
+    """Remove a directory that holds only empty directories."""
     directories, others = tree(path)
     with files.writing(path):
         for directory in sorted(directories if not others else (), reverse=True):

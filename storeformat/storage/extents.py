@@ -1,9 +1,8 @@
-"""What a file holds: bytes up to a point, and nothing but zeros after it.
+"""Content of a file: bytes up to a point, and only zeros after it.
 
-Queue and index files of a broker have one fixed length, however little is in them: ``MappedFile`` sets it when it makes
-the file, and what is never written stays a hole. So a file is described by its length, by how far it holds data, and by
-the SHA-256 of just that. Whoever checks it looks at the rest as well: a file system that tells of holes
-(``SEEK_DATA``) says that there is nothing to read, and what it calls data is read and compared with zeros.
+A broker's queue and index files have a fixed length set by ``MappedFile``; the unwritten rest is a hole. A file is
+described by length, end of data, and SHA-256 of the data. Checks cover the rest too: holes (``SEEK_DATA``) are not
+read, other ranges are compared with zeros.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from storeformat.errors import TotalsDisagree
 from storeformat.storage import durable, files, locations
 from storeformat.storage.local_files import data_ranges
 
-CHUNK = 1 << 18
-"""Bytes looked at together."""
+CHUNK = 1 << 18  # bytes compared at a time
 
 _READ_CHUNK = 4 << 20
 _ZEROS = bytes(CHUNK)
@@ -28,7 +26,7 @@ _ZEROS = bytes(CHUNK)
 
 @dataclass(frozen=True)
 class Content:
-    """A file of ``size`` bytes with nothing but zeros from ``data_size`` on, and the SHA-256 of what lies before."""
+    """A file of ``size`` bytes, zero from ``data_size`` on, and the SHA-256 of the bytes before."""
 
     size: int
     data_size: int
@@ -39,19 +37,17 @@ class Content:
 
 
 def content_of(data: bytes | memoryview) -> Content:
-    """Returns the content of a file that is all data."""
+    """Content of a file that is all data."""
     return Content(len(data), len(data), hashlib.sha256(data).digest())
 
 
 def is_zero(data: bytes) -> bool:
-    """Returns whether all bytes are zeros."""
+    """True if all bytes are zero."""
     return data == (_ZEROS if len(data) == CHUNK else bytes(len(data)))
 
 
 def data_end(path: str, size: int) -> int:
-    """Returns where the last hole of a local file of ``size`` bytes begins, if it ends in one: from there on it holds
-    zeros alone. It is ``size`` for objects, and where the file system does not tell.
-    """
+    """Start of the hole at the end of a local file; ``size`` for objects, or without holes."""
     if not locations.is_local(path):
         return size
     with files.opened(path) as file:
@@ -59,9 +55,7 @@ def data_end(path: str, size: int) -> int:
 
 
 def stray_byte(path: str, begin: int) -> int | None:
-    """Returns where the first byte from ``begin`` on lies that is not zero, or None. Of an object, which was uploaded
-    in one piece, only the next ``CHUNK`` is looked at.
-    """
+    """Position of the first non-zero byte from ``begin`` on. In an object only the next ``CHUNK`` is checked."""
     if not locations.is_local(path):
         with files.RangeReader(path) as reader:
             return _first_in(reader.read(begin, max(min(CHUNK, reader.size - begin), 0)), begin)
@@ -82,14 +76,13 @@ def _stray_byte(handle: int, begin: int) -> int | None:
 
 
 def _first_in(part: bytes, position: int) -> int | None:
-    """Returns where the first byte of a part that lies at ``position`` is not zero."""
     return None if is_zero(part) else position + len(part) - len(part.lstrip(b"\0"))
 
 
 def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
-    """Returns the first ``data_size`` bytes of a file that was just written, and its content, see ``measured``."""
+    """The first ``data_size`` bytes of a file just written, and its content (``measured``)."""
     if not locations.is_local(path):
-        with files.RangeReader(path) as reader:  # and as much after it as ``stray_byte`` would look at, in one request
+        with files.RangeReader(path) as reader:  # and the bytes that ``stray_byte`` would check, in one request
             size = reader.size
             part = memoryview(bytearray(min(data_size + CHUNK, size)))
             reader.read_into(0, part)
@@ -105,9 +98,7 @@ def read_back(path: str, data_size: int) -> tuple[memoryview, Content]:
 
 
 def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: str) -> tuple[memoryview, Content]:
-    """Returns the data and the content of a file that was just written to ``draft`` and will be ``path``; raises
-    TotalsDisagree unless it holds data up to ``data_size`` and has ``size`` bytes.
-    """
+    """Data and content of ``draft``, later ``path``. Raises TotalsDisagree if data end or size differ."""
     stored, content = read_back(draft, data_size)
     if (content.size, content.data_size) != (size, data_size):
         raise TotalsDisagree(
@@ -120,16 +111,12 @@ def read_back_whole(draft: str, data_size: int, size: int, *, path: str, what: s
 
 
 def measured(digest: hashlib._Hash, size: int, data_size: int, stray: int | None) -> Content:
-    """Returns the content of a file whose first ``data_size`` bytes went into a digest. A ``stray`` byte after them
-    counts as data, so that this is not content that anybody expects.
-    """
+    """Content from a digest of the first ``data_size`` bytes. A ``stray`` byte after them counts as data."""
     return Content(size, data_size if stray is None else stray + 1, digest.digest())
 
 
 def content_on_disk(path: str, data_size: int, advance: Callable[[int], object]) -> Content:
-    """Returns the content of a local file that should hold data up to ``data_size``; it is on disk when this returns,
-    and before its holes are looked for. ``advance`` is told of the bytes as they are read.
-    """
+    """Sync and measure a local file with data up to ``data_size``; ``advance`` gets the bytes read."""
     digest, position, chunk = hashlib.sha256(), 0, memoryview(bytearray(min(_READ_CHUNK, max(data_size, 1))))
     with files.opened(path) as file:
         os.fsync(file.fileno())
@@ -142,9 +129,7 @@ def content_on_disk(path: str, data_size: int, advance: Callable[[int], object])
 
 
 def contents_on_disk(expected: Sequence[tuple[str, int]], advance: Callable[[int], object]) -> list[Content]:
-    """``content_on_disk`` of many files (path, data size), in parallel; ``advance`` is told of all bytes so far, never
-    by two threads at once.
-    """
+    """``content_on_disk`` of many (path, data size) in parallel; ``advance`` gets the total, serialized."""
     done, lock = 0, threading.Lock()
 
     def add(count: int) -> None:

@@ -1,10 +1,8 @@
-"""Opens what there is: ``locations`` to listings, ranges and files.
+"""List, open, write and remove files at ``locations``.
 
-Storage is ``pyarrow.fs``: ``s3://`` (also written ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://`` are what pyarrow
-makes of them, with its own settings after a ``?`` and credentials from the environment.
-
-An object store knows no rename and no append: an object is there whole, or not at all. Local files are written sparse.
-Streams are told not to compress: by default pyarrow does so where a name ends with .gz and the like.
+Storage is ``pyarrow.fs``: ``s3://`` (or ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://``, with pyarrow's settings
+after a ``?`` and credentials from the environment. An object store has no rename and no append: an object exists
+complete or not at all. Local files are written sparse. Streams disable pyarrow's compression by file name (.gz).
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ _COPY_CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """One name in a directory, links followed. ``size`` is -1 for a directory, and for anything that is not a regular
-    file, ``leads_nowhere`` true of a link without a file or directory at its end.
-    """
+    """A directory entry, links followed. ``size`` is -1 unless a regular file; ``leads_nowhere``: a broken link."""
 
     name: str
     path: str
@@ -48,7 +44,7 @@ class Entry:
 
 
 def resolve(path: str) -> tuple[Any, str]:
-    """Returns the client of a path's storage, and what the path is called there; raises DependencyMissing."""
+    """The client of a path's storage, and the path for it."""
     if locations.is_local(path):
         return pafs.LocalFileSystem(), locations.local_path(path)
     plain, settings = locations.split_settings(path)
@@ -62,7 +58,7 @@ def resolve(path: str) -> tuple[Any, str]:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's text; the system's own words where it has them."""
+    """First line of an error's text, or the system's message."""
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -78,7 +74,7 @@ def _advice(error: BaseException) -> str | None:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turns trouble while reading into ``MissingInput``, one line with the path."""
+    """Turn read errors into MissingInput with the path."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -91,7 +87,7 @@ def reading(path: str) -> Iterator[None]:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turns trouble while writing into ``WriteFailed``, one line with the path."""
+    """Turn write errors into WriteFailed with the path."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -99,9 +95,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 def list_directory(path: str) -> list[Entry] | None:
-    """Returns the entries of a directory sorted by name, or None if there is no such directory; raises MissingInput for
-    a file.
-    """
+    """Entries of a directory sorted by name, None without one."""
     filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
@@ -129,14 +123,14 @@ def _object_entry(directory: str, found: pafs.FileInfo) -> Entry:
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file or directory is there."""
+    """True for an existing file or directory."""
     filesystem, inner = resolve(path)
     with reading(path):
         return bool(filesystem.get_file_info(inner).type != pafs.FileType.NotFound)
 
 
 def size_of(path: str) -> int | None:
-    """Returns the length of a file, or None if there is none."""
+    """Length of a file, None without one."""
     filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
@@ -145,9 +139,7 @@ def size_of(path: str) -> int | None:
 
 @contextmanager
 def opened(path: str) -> Iterator[FileIO]:
-    """Yields a local file, not buffered; raises MissingInput, also for trouble while it is read, and unless it is
-    regular.
-    """
+    """Open a regular local file, unbuffered."""
     inner = locations.local_path(path)
     with reading(path):
         _refuse_irregular(path, inner)
@@ -156,12 +148,12 @@ def opened(path: str) -> Iterator[FileIO]:
 
 
 def _refuse_irregular(path: str, inner: str) -> None:
-    if not stat.S_ISREG(os.stat(inner).st_mode):  # to open a pipe would wait for somebody who writes into it
+    if not stat.S_ISREG(os.stat(inner).st_mode):  # opening a pipe waits for a writer
         raise MissingInput("this is not a regular file", path=path)
 
 
 class RangeReader:
-    """Random reads of a file into the caller's buffers; a context manager. Raises MissingInput unless it is regular."""
+    """Random reads of a regular file into the caller's buffers."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -173,14 +165,11 @@ class RangeReader:
 
     @property
     def size(self) -> int:
-        """Length of the file."""
         with reading(self.path):
             return int(self._file.size())
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """Fills ``target`` with the bytes at ``offset`` of the file; raises MissingInput where the file ends before,
-        never a short read.
-        """
+        """Fill ``target`` with the bytes at ``offset``; never a short read."""
         if not len(target):
             return  # a server may refuse a request for no bytes at the end of a file
         with reading(self.path):
@@ -196,15 +185,12 @@ class RangeReader:
                 done += count
 
     def read(self, offset: int, length: int) -> bytes:
-        """Returns the bytes [offset, offset + length) of the file; raises MissingInput where it ends before."""
         data = bytearray(length)
         self.read_into(offset, memoryview(data))
         return bytes(data)
 
     def next_data(self, offset: int) -> int:
-        """Returns where the first byte from ``offset`` on lies that is in no hole, the length of the file where only a
-        hole follows; ``offset`` itself of an object, and where the file system does not tell.
-        """
+        """First position from ``offset`` on that is not in a hole; ``offset`` itself where holes are unknown."""
         if not locations.is_local(self.path):
             return offset
         with opened(self.path) as file:
@@ -222,7 +208,7 @@ class RangeReader:
 
 
 def read_bytes(path: str, limit: int = READ_WHOLE) -> bytes:
-    """Returns a whole file; raises MissingInput if there is none, NotAStore if it has more than ``limit`` bytes."""
+    """A whole file. Raises NotAStore if it has more than ``limit`` bytes."""
     size = size_of(path)
     if size is None:
         what = "this is not a regular file" if exists(path) else "there is no such file"
@@ -233,16 +219,14 @@ def read_bytes(path: str, limit: int = READ_WHOLE) -> bytes:
 
 
 def read_range(path: str, offset: int, length: int) -> bytes:
-    """Returns the bytes [offset, offset + length) of a file; raises MissingInput where it ends before."""
+    """The bytes [offset, offset + length) of a file."""
     with RangeReader(path) as reader:
         return reader.read(offset, length)
 
 
 class FileWriter:
-    """Writes one new file; unwritten ranges read as zeros, and local files keep them as holes. A context manager.
-
-    On an exception there is no file. An object is written to a local temporary file and uploaded at the end, because
-    the client would keep what it has of one that was begun.
+    """Writes one new file; unwritten ranges read as zeros, local files keep them as holes. On an exception the file
+    does not exist. Objects are written to a temporary file and uploaded at the end, as clients keep partial uploads.
     """
 
     def __init__(self, path: str) -> None:
@@ -257,24 +241,23 @@ class FileWriter:
                 self._file = tempfile.TemporaryFile(buffering=0)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Appends bytes."""
         view = memoryview(data).cast("B")
         with writing(self.path):
             while len(view):
                 view = view[self._file.write(view) :]
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Writes at a position, in any order."""
+        """Write at a position, in any order."""
         self.skip_to(position)
         self.write(data)
 
     def skip_to(self, position: int) -> None:
-        """Moves to a position; what was not written reads as zeros."""
+        """Move to a position; skipped bytes read as zeros."""
         with writing(self.path):
             self._file.seek(position)
 
     def finish(self, size: int) -> None:
-        """Makes the file exactly ``size`` bytes long."""
+        """Set the file's length."""
         with writing(self.path):
             self._file.truncate(size)
 
@@ -301,11 +284,7 @@ class FileWriter:
 
 @contextmanager
 def new_stream(path: str) -> Iterator[Any]:
-    """Yields an Arrow stream into a new file; on an exception a local file is removed, of an object that is uploaded as
-    it comes something may be left.
-
-    Trouble while writing is the caller's to name (``writing``).
-    """
+    """Arrow stream into a new file. On an exception a local file is removed; a partial object may remain."""
     filesystem, inner = resolve(path)
     with writing(path):
         if locations.is_local(path):
@@ -325,13 +304,13 @@ def new_stream(path: str) -> Iterator[Any]:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a new file whole."""
+    """Write a new file."""
     with FileWriter(path) as writer:
         writer.write(data)
 
 
 def tree_sizes(path: str) -> dict[str, int]:
-    """Returns the length of every file below a directory by its path there; nothing if there is no such directory."""
+    """Length of every file below a directory by relative path; empty without the directory."""
     filesystem, inner = resolve(path)
     with reading(path):
         found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True, allow_not_found=True))
@@ -340,16 +319,14 @@ def tree_sizes(path: str) -> dict[str, int]:
 
 
 def make_directory(path: str) -> None:
-    """Makes a directory and its parents; object stores have none and need none."""
+    """Make a local directory and its parents; object stores need none."""
     if locations.is_local(path):
         with writing(path):
             os.makedirs(locations.local_path(path), exist_ok=True)
 
 
 def rename(source: str, target: str) -> None:
-    """Moves a local file or directory in one step, onto an empty directory too; raises Refused if that is not empty,
-    DependencyMissing if one of the two is not local.
-    """
+    """Atomically move a local file or directory, also onto an empty directory. Raises Refused if that is not empty."""
     if not (locations.is_local(source) and locations.is_local(target)):
         raise DependencyMissing("this storage cannot rename in one step", path=source)
     with writing(target):
@@ -362,26 +339,26 @@ def rename(source: str, target: str) -> None:
 
 
 def remove_object(path: str) -> None:
-    """Removes one file of our own making."""
+    """Remove one file."""
     filesystem, inner = resolve(path)
     with writing(path):
         filesystem.delete_file(inner)
 
 
 def remove_tree(path: str) -> None:
-    """Removes a directory of our own making and all in it; one that is not there is fine."""
+    """Remove a directory and its content, if it exists."""
     filesystem, inner = resolve(path)
     with writing(path):
         if filesystem.get_file_info(inner).type == pafs.FileType.Directory:
             try:
                 filesystem.delete_dir(inner)
-            except FileNotFoundError:  # gs:// misses an object for the directory itself; all that was in it has gone
+            except FileNotFoundError:  # gs:// misses an object for the directory itself; its content is removed
                 if tree_sizes(path):
                     raise
 
 
 def set_modified(path: str, milliseconds: int) -> None:
-    """Sets a local file's time of last change, rounded up to a whole second (Java 8 reads it truncated to seconds)."""
+    """Set a local file's modification time, rounded up to a whole second (Java 8 truncates to seconds)."""
     if locations.is_local(path):
         seconds = -(-milliseconds // 1000)
         with writing(path):
@@ -389,7 +366,7 @@ def set_modified(path: str, milliseconds: int) -> None:
 
 
 def modified_at(path: str) -> int:
-    """Returns when a file was last changed, in milliseconds."""
+    """Modification time in milliseconds."""
     filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)

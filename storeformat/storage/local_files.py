@@ -1,6 +1,4 @@
-"""Local files written whole, what a directory holds, and where files hold data, by the standard library alone: a
-report is written before anything else is installed.
-"""
+"""Local files with the standard library alone: reports are written before anything else is installed."""
 
 from __future__ import annotations
 
@@ -14,23 +12,21 @@ from typing import BinaryIO
 from storeformat.errors import WriteFailed
 
 _NO_HOLES = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
-"""What file systems answer that cannot tell holes from data."""
+"""Errors of file systems without SEEK_DATA."""
 
 _NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 def replace_bytes(path: str, data: bytes) -> None:
-    """Writes a local file whole, as ``replacing`` does."""
+    """Replace a local file's content, see ``replacing``."""
     with replacing(path) as file:
         file.write(data)
 
 
 @contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
-    """Yields a file that takes the place of one that is there when the block ends, but not if the block fails; raises
-    OSError, and WriteFailed for a pipe or a device.
-
-    The draft's name cannot be guessed, and no link is followed at ``path``.
+    """Yield a draft that replaces ``path`` unless the block fails. The draft's name is unpredictable, and links at
+    ``path`` are not followed. Raises OSError, and WriteFailed for a pipe or a device.
     """
     above = os.path.dirname(os.path.abspath(path))
     draft = os.path.join(above, f".{uuid.uuid4().hex}")
@@ -48,9 +44,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
 
 def scanned(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yields each name in a local directory with its status. A link has the status of its target, a broken one its own.
-    Names that are removed meanwhile are left out; raises OSError.
-    """
+    """Names in a local directory with the status of their target (a broken link: its own). Raises OSError."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if (found := _status(entry)) is not None:
@@ -67,7 +61,7 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def read_at(handle: int, position: int, length: int) -> bytes:
-    """Returns the bytes [position, position + length) of an open file; raises EOFError where it ends before."""
+    """The bytes [position, position + length) of an open file. Raises EOFError where it ends before."""
     data = os.pread(handle, length, position)
     while len(data) < length:
         more = os.pread(handle, length - len(data), position + len(data))
@@ -78,9 +72,7 @@ def read_at(handle: int, position: int, length: int) -> bytes:
 
 
 def data_ranges(handle: int, begin: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields the parts [low, high) of [begin, size) of an open file that are not holes; all of it where the file system
-    does not tell.
-    """
+    """Parts [low, high) of [begin, size) of an open file that are not holes; all of it if holes are unknown."""
     while begin < size:
         try:
             low = os.lseek(handle, begin, os.SEEK_DATA)

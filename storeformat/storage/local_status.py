@@ -1,8 +1,7 @@
-"""What a local file system says of files without opening them: length, owner, mode, time of last change, free space,
-and what no rename reaches because it is mounted from elsewhere.
+"""Status of local files without opening them: length, owner, mode, modification time, free space, mounts.
 
-A broker's start depends on these: it opens its files for writing as one user, maps whole segments, and deletes by time
-of last change and by the share of the disk that is in use.
+A broker's start depends on these: it opens files for writing as one user, maps whole segments, and deletes by
+modification time and disk usage.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from storeformat.storage.local_files import scanned
 
 @dataclass(frozen=True)
 class FileStatus:
-    """One name in a directory, links followed; ``size`` is -1 for anything that is not a regular file, ``modified_ms``
-    as Java's ``File#lastModified``.
-    """
+    """A directory entry, links followed; ``size`` is -1 unless regular, ``modified_ms`` as ``File#lastModified``."""
 
     name: str
     path: str
@@ -37,7 +34,7 @@ class FileStatus:
         return stat.S_ISDIR(self.mode)
 
     def may_write(self, user: int, group: int) -> bool:
-        """Returns whether a user with this one group may read and write it; a directory must let it search, too."""
+        """True if a user with this one group may read and write it, and search a directory."""
         needed = 7 if self.is_directory else 6
         if user == 0:
             return True
@@ -62,16 +59,14 @@ class Space:
 
 
 def status_of(path: str) -> FileStatus | None:
-    """Returns the status of a name, None where there is none or it leads nowhere; raises MissingInput."""
+    """Status of a path; None if it does not exist or is a broken link."""
     with files.reading(path), suppress(FileNotFoundError, NotADirectoryError):
         return _status(locations.name_of(path), path, os.stat(locations.local_path(path)))
     return None
 
 
 def statuses_in(directory: str) -> list[FileStatus]:
-    """Returns the status of each name in a directory, sorted by name; none where there is no such directory. A link
-    that leads nowhere has size -1. Raises MissingInput.
-    """
+    """Status of each name in a directory, sorted; empty without the directory. A broken link has size -1."""
     with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
         found = sorted(scanned(locations.local_path(directory)))
         return [_status(name, f"{directory}/{name}", status) for name, status in found]
@@ -84,7 +79,7 @@ def _status(name: str, path: str, found: os.stat_result) -> FileStatus:
 
 
 def space_of(path: str) -> Space:
-    """Returns the space of the file system that holds a path."""
+    """Space of the file system that holds a path."""
     with files.reading(path):
         found = os.statvfs(locations.local_path(path))
     total, free, available = (count * found.f_frsize for count in (found.f_blocks, found.f_bfree, found.f_bavail))
@@ -92,18 +87,18 @@ def space_of(path: str) -> Space:
 
 
 def free_space(path: str) -> int | None:
-    """Returns the bytes that can be written below an existing local directory, or None where that cannot be known."""
+    """Bytes that can be written below an existing local directory, None if unknown."""
     return space_of(path).available if locations.is_local(path) else None
 
 
 def device_of(path: str) -> int:
-    """Returns the file system a name lies on; of a link, that of the link itself."""
+    """Device of a path; of a link itself."""
     with files.reading(path):
         return os.lstat(locations.local_path(path)).st_dev
 
 
 def mount_points() -> frozenset[str]:
-    """Returns where file systems are mounted, as far as this system tells: parts of one file system, too."""
+    """Mount points of this system, bind mounts included."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
             return parse_mount_points(lines)
@@ -112,15 +107,13 @@ def mount_points() -> frozenset[str]:
 
 
 def parse_mount_points(lines: Iterable[str]) -> frozenset[str]:
-    """Returns the mount points of ``mountinfo``: the fifth word of a line, blanks in it as octal escapes."""
+    """Mount points in ``mountinfo``: the fifth word of a line, with octal escapes."""
     points = (line.split(" ")[4] for line in lines)
     return frozenset(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points)
 
 
 def lies_apart(root: str, path: str) -> bool:
-    """Returns whether something is mounted between a directory and a path below it, so that no rename crosses. The
-    directory itself may be a link to another file system.
-    """
+    """True if a mount between a directory and a path below it prevents renames. The directory may be a link."""
     base = os.path.realpath(locations.local_path(root))
     if device_of(path) != device_of(base):
         return True

@@ -1,4 +1,4 @@
-"""Locations: what names a file or directory, a local path or a URI, and how one is made from another. Opens nothing.
+"""Locations: local paths and URIs of files and directories. Opens nothing.
 
 ===========================  ==========================================================================================
 ``/a/b``, ``b``              local
@@ -20,7 +20,7 @@ _USER_AND_PASSWORD = re.compile(
     r"(?<![a-z0-9+.-])([a-z0-9+.-]+://?)[^\s/?#@:]{0,1024}:(?!\d*(?:[/?#\s]|$))(?:[^\s@]{0,1024}@)(?:[^\s/?#@]{0,1024}@)*",
     re.I,
 )
-"""What precedes the host; without a password (``abfs://container@account``) or with a port alone it is not secret."""
+"""Part before the host; without a password (``abfs://container@account``) or with a port alone it is not secret."""
 _SETTINGS = re.compile(r"(?<![a-z0-9+.-])([a-z0-9+.-]+://?[^\s?]{0,4096}\?)(\S+)", re.I)
 _SETTING = re.compile(r"(?<![^&])([^&=\s]+)=([^&\s]*?)(?=[)\]}>'\",.:;]{0,16}(?:&|$))")
 _SHOWN_SETTINGS = frozenset({
@@ -28,13 +28,11 @@ _SHOWN_SETTINGS = frozenset({
     "default_block_size", "enable_tls", "endpoint_override", "force_virtual_addressing", "region", "replication",
     "request_timeout", "scheme",
 })  # fmt: skip
-"""Settings of storage clients whose values may be shown; every other may be a key, a token or a signature."""
+"""Client settings that are safe to show; any other may be a key, a token or a signature."""
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text, or a path, with the passwords and keys masked in every URI that it holds, also where a
-    ``pathlib.Path`` made one slash of two.
-    """
+    """Mask passwords and keys in every URI of a text, also where ``pathlib.Path`` merged its two slashes."""
     if ":/" not in text:
         return text
     text = _USER_AND_PASSWORD.sub(rf"\1{MASK}@", text)
@@ -46,19 +44,19 @@ def _masked_setting(setting: re.Match[str]) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a path or URI is on a local file system."""
+    """True for a local path or ``file://`` URI."""
     return "://" not in path or path.startswith("file://")
 
 
 def local_path(path: str) -> str:
-    """Returns the plain absolute path of a local path or ``file://`` URI."""
+    """Absolute path of a local path or ``file://`` URI."""
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://").removeprefix("localhost"))
     return os.path.abspath(path)
 
 
 def split_settings(path: str) -> tuple[str, str]:
-    """Returns a path without the settings of its URI, and these with their ``?``; a local name may hold one."""
+    """A URI without its settings, and these with their ``?``. A local name may contain one."""
     if is_local(path):
         return path, ""
     plain, mark, settings = path.partition("?")
@@ -66,32 +64,32 @@ def split_settings(path: str) -> tuple[str, str]:
 
 
 def join(base: str, *parts: str) -> str:
-    """Returns a path below ``base``; works for URIs too."""
+    """Path below ``base``, also for URIs."""
     plain, settings = split_settings(base)
     return posixpath.join(plain, *parts) + settings
 
 
 def name_of(path: str) -> str:
-    """Returns the last component of a path or URI."""
+    """Last component of a path or URI."""
     return posixpath.basename(split_settings(path)[0].rstrip("/"))
 
 
 def parent_of(path: str) -> str:
-    """Returns the path without its last component."""
+    """Path without its last component."""
     plain, settings = split_settings(path)
     return posixpath.dirname(plain.rstrip("/")) + settings
 
 
 def with_parents(path: str) -> list[str]:
-    """The directories above a path that is relative, topmost first, and the path: ``a``, ``a/b``, ``a/b/c``."""
+    """Prefixes of a relative path, topmost first: ``a``, ``a/b``, ``a/b/c``."""
     return list(accumulate(path.split("/", 8), "{}/{}".format))
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Returns whether a path is that of a directory, or lies in it; both are as ``absolute`` makes them."""
+    """True if an ``absolute`` path is a directory or below it."""
     return (split_settings(path)[0] + "/").startswith(split_settings(directory)[0].rstrip("/") + "/")
 
 
 def absolute(path: str) -> str:
-    """Returns a path that means the same in every process: absolute if local, URIs as they are."""
+    """Path that means the same in every process: absolute if local, URIs as they are."""
     return local_path(path) if is_local(path) else "".join(split_settings(path))

@@ -1,4 +1,4 @@
-"""Outputs: places where something new may go, and drafts, which get their names when they are whole."""
+"""Output places, and drafts that get their names when complete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from storeformat.storage import files, local_files, locations
 
 
 def resolved(path: str) -> str:
-    """Returns where a local path leads when all links are followed, also if nothing is there yet; URIs as they are."""
+    """Local path with links resolved, even if it does not exist; URIs as they are."""
     return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
 
 
 def make_private_directory(path: str) -> None:
-    """Makes a local directory that nobody else may enter, and those above it; it must not be there yet."""
+    """Make a new local directory with mode 0700, and its parents."""
     if locations.is_local(path):
         with files.writing(path):
             os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
@@ -28,18 +28,18 @@ def make_private_directory(path: str) -> None:
 
 
 def lies_inside(path: str, directory: str) -> bool:
-    """Returns whether a path is a directory or lies in it, links followed."""
+    """True if a path is a directory or below it, links resolved."""
     return locations.is_inside(resolved(path), resolved(directory))
 
 
 def refuse_directory(path: str) -> None:
-    """Raises WriteFailed where a directory is in the place of a file that is to be written."""
+    """Refuse a directory in place of an output file."""
     if locations.is_local(path) and os.path.isdir(locations.local_path(path)):
         raise WriteFailed("cannot be written: this is a directory", path=path)
 
 
 def refuse_used_directory(path: str) -> None:
-    """Raises Refused unless a directory is absent or empty."""
+    """Refuse a directory that is not empty."""
     entries = files.list_directory(path)
     if entries:
         raise Refused(
@@ -49,7 +49,7 @@ def refuse_used_directory(path: str) -> None:
 
 
 def refuse_missing_bucket(path: str) -> None:
-    """Raises WriteFailed where an object store has no such bucket."""
+    """Refuse an object store without this bucket."""
     if not locations.is_local(path):
         scheme, _, rest = path.partition("://")
         bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
@@ -60,27 +60,25 @@ def refuse_missing_bucket(path: str) -> None:
 
 
 def missing_parents(path: str) -> list[str]:
-    """Returns the directories, the innermost first, that are not there yet above a local path."""
+    """Missing directories above a local path, innermost first."""
     parents = list(Path(locations.local_path(path)).parents) if locations.is_local(path) else []
     return [str(parent) for parent in parents if not parent.exists()]
 
 
 def remove_empty(directories: Sequence[str]) -> None:
-    """Removes local directories, in this order, up to the first that is not empty."""
+    """Remove local directories in order, up to the first that is not empty."""
     with suppress(OSError):
         for directory in directories:
             os.rmdir(directory)
 
 
 def draft_of(path: str, drafts: str) -> str:
-    """Returns where to write what will be ``path``: a name of its own in the local directory ``drafts``, so that a
-    task that is done twice, or killed, leaves nothing half done under the name; an object has that of itself.
-    """
+    """Temporary name in local ``drafts``, so that a killed task leaves no partial ``path``; objects need none."""
     return locations.join(drafts, uuid.uuid4().hex) if locations.is_local(path) else path
 
 
 def settle(draft: str, path: str) -> None:
-    """Gives a draft its name; whoever had it before has gone."""
+    """Rename a draft to its name, replacing a file."""
     if draft != path:
         with files.writing(path):
             os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
@@ -88,7 +86,7 @@ def settle(draft: str, path: str) -> None:
 
 
 def replace_bytes(path: str, data: bytes) -> None:
-    """Writes a file whole, in the place of one that is there (``local_files``); raises WriteFailed."""
+    """Write a file, replacing one (``local_files``)."""
     if not locations.is_local(path):
         files.write_bytes(path, data)
         return

@@ -1,7 +1,7 @@
 """RocksDB databases on a local file system, written and read with ``rocksdict`` (the extra ``rocksdb``).
 
-A database is made of sorted files: tasks write them, one process takes them in, nothing is compacted or logged. What a
-broker opens it with afterwards are its own options; those that are in the files themselves are set here:
+Tasks write sorted files, one process ingests them; nothing is compacted or logged. A broker opens the database with its
+own options; those stored in the files are set here:
 
 ==============  ===========================================================================================
 what            why
@@ -12,9 +12,9 @@ compression     LZ4 or none, per family; each block says which
 comparator      bytewise, the default: keys in the order of their bytes
 ==============  ===========================================================================================
 
-Reading never touches a database: rocksdict leaves a file where it opens one. So a view of it is opened, a temporary
-directory with copies of the small files that name the others, and links to the tables. A broker that writes at the same
-time may remove tables; what it has flushed is what a view shows.
+Reading never touches a database, because rocksdict leaves a file where it opens one: it opens a view, a temporary
+directory with copies of the small files and links to the tables. A live broker may remove tables; a view shows what
+it has flushed.
 """
 
 from __future__ import annotations
@@ -32,34 +32,30 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Write
 from storeformat.storage import files, local_files, locations
 
 CURRENT = "CURRENT"
-_OWN_FILES = ("rocksdict-config.json", "LOG", "LOCK")
-"""What rocksdict leaves in a database and no broker needs."""
+_OWN_FILES = ("rocksdict-config.json", "LOG", "LOCK")  # left by rocksdict, unused by brokers
 _TABLE = ".sst"
 _LINKED = (_TABLE, ".log")
 _NAMING = ("CURRENT", "MANIFEST-", "OPTIONS-", "IDENTITY")
 _MOST_READ = {"MANIFEST": 2 << 30, "log": 1 << 30, "": 1 << 20}
-"""Bytes of a file, holes included, that RocksDB reads whole. Brokers begin a new MANIFEST at 1 GiB, a log of writes
-long before, and the others have some kilobytes."""
+"""Bytes of a file, holes included, that RocksDB reads whole. Brokers start a new MANIFEST at 1 GiB."""
 _MOST_OPEN_FILES = 256
 _AT_ONCE = 1 << 20
 _LOG_BLOCK, _LOG_HEADER = 32 << 10, struct.Struct("<4xHB")
-_TYPES, _RECYCLED = range(1, 5), (5, 6, 7, 8, 11, 131)
-"""Types of records: whole, first, middle, last; and those of a file that was used before."""
+_TYPES, _RECYCLED = range(1, 5), (5, 6, 7, 8, 11, 131)  # full, first, middle, last; recycled files
 _BLOCK_SIZE, _BLOOM_BITS, _FORMAT_VERSION = 32 << 10, 16, 5
 
 
 @dataclass(frozen=True)
 class Family:
-    """A column family and how its tables are made."""
+    """A column family and its table options."""
 
     name: str
     compressed: bool = False
-    universal: bool = False
-    """Whether its compaction is universal (else by levels): a database remembers in which order tables lie."""
+    universal: bool = False  # compaction style (else by levels), which decides how a database orders its tables
 
 
 def require() -> Any:
-    """Returns the library; raises DependencyMissing where databases can neither be read nor written."""
+    """Import rocksdict. Raises DependencyMissing without it."""
     try:
         import rocksdict  # noqa: PLC0415  (an extra)
     except ImportError as error:
@@ -88,7 +84,7 @@ def _options(family: Family | None = None) -> Any:
 
 
 def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Writes a table of pairs, whose keys ascend; there must be one at least. Raises WriteFailed."""
+    """Write a table of at least one pair, keys ascending."""
     writer = require().SstFileWriter(options=_options(family))
     try:
         writer.open(locations.local_path(path))
@@ -100,10 +96,7 @@ def write_sorted_file(path: str, family: Family, pairs: Iterable[tuple[bytes, by
 
 
 def make_database(directory: str, tables: Mapping[Family, Sequence[str]]) -> None:
-    """Makes a database of sorted files, which it takes from where they are; ``directory`` must be absent or empty.
-
-    The tables of one family must not overlap. Raises WriteFailed.
-    """
+    """Make a database from sorted files, which it moves, into an absent or empty directory. Tables must not overlap."""
     rocksdict, local = require(), locations.local_path(directory)
     options = _options(next(family for family in tables if family.name == "default"))
     options.create_if_missing(True)
@@ -124,26 +117,25 @@ def make_database(directory: str, tables: Mapping[Family, Sequence[str]]) -> Non
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(local, name))
     for paths in tables.values():
-        for path in paths:  # where no link could be made, it was copied
+        for path in paths:  # copied where no link could be made
             with suppress(FileNotFoundError):
                 os.unlink(locations.local_path(path))
 
 
 @dataclass(frozen=True)
 class Database:
-    """A database that is open for reading."""
+    """A database opened for reading."""
 
     path: str
     families: Mapping[str, Any]
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Returns the value of a key, None where there is none."""
         with _naming(self.path):
             value: bytes | None = self.families[family].get(key)
         return value
 
     def pairs(self, family: str, begin: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yields the pairs with keys from ``begin`` on and before ``end``, in order."""
+        """Pairs with keys in [begin, end), in order."""
         with _naming(self.path):
             for key, value in self.families[family].items(from_key=begin):
                 if end is not None and key >= end:
@@ -151,7 +143,7 @@ class Database:
                 yield key, value
 
     def key_from(self, family: str, key: bytes) -> bytes | None:
-        """Returns the first key that is not before ``key``."""
+        """First key not before ``key``."""
         with _naming(self.path):
             found = self.families[family].iter()
             found.seek(key)
@@ -160,7 +152,7 @@ class Database:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Within it, what rocksdict raises becomes NotAStore, with the database's path."""
+    """Turn rocksdict's errors into NotAStore with the database's path."""
     try:
         yield
     except Exception as error:  # it has no class of its own
@@ -171,7 +163,7 @@ def _naming(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
-    """Yields a database for reading; raises MissingInput where there is none, NotAStore where it cannot be opened."""
+    """Open a database for reading. Raises NotAStore if it cannot be opened."""
     rocksdict, local = require(), locations.local_path(directory)
     if not os.path.isfile(os.path.join(local, CURRENT)):
         raise MissingInput("there is no RocksDB database", path=directory)
@@ -191,10 +183,8 @@ def reading(directory: str, families: Sequence[str]) -> Iterator[Database]:
 
 
 def _link(directory: str, view: str) -> None:
-    """Fills the view: first copies the files that name the tables, then links to all tables.
-
-    Raises NotAStore for a pipe, on which RocksDB would block for ever, for a file that is larger than ``_MOST_READ``
-    has for its kind, and for logs that are together, and as ``_refuse_foreign_records``.
+    """Fill the view: first copy the files that name the tables, then link all tables. Refuses what would block RocksDB
+    or exhaust memory: pipes, files larger than ``_MOST_READ``, and ``_refuse_foreign_records``.
     """
     logs = 0
     for begins, ends in ((_NAMING, ()), ((), _LINKED)):
@@ -226,7 +216,7 @@ def _link(directory: str, view: str) -> None:
 
 
 def _copy(path: str, new: str, size: int) -> None:
-    """Copies a file, its holes as holes."""
+    """Keeps holes."""
     with files.opened(path) as old, open(new, "wb") as made:
         for low, high in local_files.data_ranges(old.fileno(), 0, size):
             for at in range(low, high, _AT_ONCE):
@@ -236,10 +226,8 @@ def _copy(path: str, new: str, size: int) -> None:
 
 
 def _refuse_foreign_records(path: str) -> None:
-    """Raises NotAStore where a MANIFEST or a log of writes has a record of a type that brokers do not write: at the end
-    of a file RocksDB looks for the rest of a recycled one for ever, and no signal ends it.
-
-    In blocks of 32 KiB: CRC (4 bytes), length (2), type (1), content; zeros to the end of a block (log_format.h).
+    """At other record types RocksDB searches for the rest of a recycled file for ever, and no signal ends it. Blocks of
+    32 KiB: CRC (4 bytes), length (2), type (1), content; zero-padded (log_format.h).
     """
     with open(path, "rb") as log:
         while block := log.read(_LOG_BLOCK):

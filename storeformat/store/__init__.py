@@ -1,11 +1,7 @@
-"""A store as a whole: settings, the rules of each release, and the files beside log, queues and index.
+"""A store as a whole: settings, release rules, and the files beside log, queues and index.
 
-``store`` is the value that every job takes; ``broker_conf`` reads settings as a broker does, ``layout`` has sizes and
-names, ``setting_names`` all settings of brokers; ``broker_rules`` says what releases do, ``recovery`` what a start
-dispatches again;
-``checkpoint`` is a file, ``config/`` a directory of files;
-``log_directories`` says where the log is, ``segment_files`` finds its segments there; ``queue_places`` says where the
-queues are, ``queue_ends`` where each one ends, ``rocksdb_queues`` reads those in a database; ``store_signs`` is what a
-store's own files show of its settings, ``delay_levels`` what its queues show of one;
-``not_rebuilt`` names what a rebuild leaves out; ``swap`` replaces artefacts, all or nothing.
+``store`` is the value every job takes. Settings: ``broker_conf``, ``layout`` (sizes and names), ``setting_names``.
+Releases: ``broker_rules``, ``recovery``. Files: ``checkpoint``, ``config/``. Log: ``log_directories``,
+``segment_files``. Queues: ``queue_places``, ``queue_ends``, ``rocksdb_queues``. Settings derived from a store's files:
+``store_signs``, ``delay_levels``. ``not_rebuilt`` lists what a rebuild omits; ``swap`` replaces artefacts atomically.
 """

@@ -26,14 +26,12 @@ _NUMBERS = frozenset({
     "commitLogRecoverMaxNum", "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
     "fileReservedTime", "mappedFileSizeTimerLog",
 })  # fmt: skip
-"""Settings that are an int to a broker, and that something here follows."""
+"""Int settings of a broker that this program uses."""
 
 
 @dataclass(frozen=True)
 class BrokerConf:
-    """Settings under their broker.conf names, as they are written; ``from_file`` is false where no broker.conf was
-    given: then sizes that are not named are those that the store shows.
-    """
+    """Settings by broker.conf name, as written. Without a file, the store's own files decide unnamed sizes."""
 
     given: Mapping[str, str] = field(default_factory=dict)
     from_file: bool = True
@@ -51,12 +49,12 @@ class BrokerConf:
 
     @property
     def queues_in_rocksdb(self) -> bool:
-        """Whether queues are in RocksDB (MessageStoreConfig#isEnableRocksDBStore)."""
+        """MessageStoreConfig#isEnableRocksDBStore."""
         return self.text("storeType", "default").lower() == "defaultrocksdb"
 
     @property
     def reserved_hours(self) -> int:
-        """How long segments are kept (MessageStoreConfig#fileReservedTime)."""
+        """MessageStoreConfig#fileReservedTime."""
         return self.number("fileReservedTime", 72)
 
     @property
@@ -64,15 +62,15 @@ class BrokerConf:
         return self.reserved_hours * 3_600_000
 
     def paths(self, name: str) -> list[str]:
-        """Returns the paths that a setting names, each once: what is between commas, with its blanks."""
+        """Distinct comma-separated paths of a setting; blanks count."""
         return list(dict.fromkeys(path for path in self.text(name, "").split(",") if path))
 
     def not_taken(self) -> Iterator[tuple[str, str]]:
-        """Yields numbers that Java cannot parse, of settings that shape files or say what is kept."""
+        """Numbers that Java cannot parse, of settings that shape files or say what is kept."""
         yield from ((name, text) for name, text in self.given.items() if name in _NUMBERS and parse_int(text) is None)
 
     def index_sizes(self) -> StoreLayout:
-        """Returns the default layout with the sizes of index files that a broker takes of these settings."""
+        """Default layout with the index sizes that a broker takes from these settings."""
         default = StoreLayout()
         slots = self.number("maxHashSlotNum", default.max_hash_slot_num)
         return replace(
@@ -80,7 +78,7 @@ class BrokerConf:
         )
 
     def layout(self) -> StoreLayout:
-        """Returns what shapes the files of a store; raises WrongSettings for a value that no broker takes."""
+        """File layout of these settings."""
         try:
             return apply_settings(StoreLayout(), self.given)
         except WrongSettings as error:
@@ -89,9 +87,7 @@ class BrokerConf:
 
 
 def read_broker_conf(path: str | None, settings: Sequence[tuple[str, str]] = ()) -> BrokerConf:
-    """Returns the settings of a broker.conf and of the command line, which wins; raises NotAStore for a file of
-    absurd length, and WrongSettings for a torn one, and for a name on the command line that no broker knows.
-    """
+    """Settings of a broker.conf and the command line, which wins. Raises WrongSettings for unknown names there."""
     for name, _ in settings:
         if name not in EFFECTS:
             raise WrongSettings("no such setting", found=name, expected=" or ".join(nearest_names(name)) or None)

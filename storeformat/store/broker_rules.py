@@ -1,7 +1,7 @@
-"""Which release's rules apply, and what a store shows of the release that wrote it.
+"""Rules by release, and what a store shows of the release that wrote it.
 
-What a broker writes and answers changed at few releases, so seven names stand for all of them. Each rule is a field of
-``BrokerRules``; nothing else compares releases.
+Behaviour changed at few releases, so seven names stand for all. Each rule is a field of ``BrokerRules``; nothing else
+compares releases.
 
 =======  ==============  ===============================================================================
 name     releases        rules
@@ -17,8 +17,9 @@ name     releases        rules
                          goes back ten segments at most
 =======  ==============  ===============================================================================
 
-Splitting and scanning differ only for a property with an empty name or with a separator in its value, which the clients
-of these releases do not send. Two-byte topic lengths (V2, 5.1.0) and property CRCs (5.2.0) are seen in each record.
+Splitting and scanning differ only for a property with an empty name or a separator in its value, which clients of these
+releases do not send. Two-byte topic lengths (V2, 5.1.0) and property CRCs (5.2.0) are seen in each record.
+
 From IndexFile#putKey, MessageDecoder#string2messageProperties, ConsumeQueue#checkMultiDispatchQueue, #correctMinOffset,
 MappedFileQueue#getConsumeQueueMappedFileByTime and DLedgerCommitLog#dledgerRecoverAbnormally at the tags
 rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 and 4.9.4 were compared.
@@ -30,73 +31,43 @@ import re
 from dataclasses import dataclass
 
 DEFAULT = "5.3"
-MOST_RECOVERED_SEGMENTS = 10
-"""``commitLogRecoverMaxNum`` of 5.4.0 and later: so many segments a recovery goes back (``bounded_recovery``)."""
+MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
 NOTHING_SHOWN = "nothing in the store shows the release"
 
 
 @dataclass(frozen=True)
 class BrokerRules:
-    """The rules of some releases, as switches of the modules that follow them."""
+    """Rules of some releases."""
 
     version: str
-    split_parser: bool = False
-    """Properties by ``String#split`` (up to 4.9.0)."""
-    count_every_put: bool = False
-    """hashSlotCount of an index header counts entries, not slots (up to 4.7.0)."""
-    search_min_offset: bool = False
-    """A queue's first message is searched for; a queue whose messages are all gone begins at its end (from 5.0.0)."""
-    search_by_store_time: bool = False
-    """A search by time takes the file by its messages' store times, not by its time of last change (from 5.1.1)."""
-    may_read_long_topics: bool = False
-    """Records with two-byte topic lengths (V2) are records to some of the releases (5.1.0, and all later ones)."""
-    reads_long_topics: bool = False
-    """They are to all of them (from 5.1.1)."""
-    reads_several_paths: bool = False
-    """The log may be in several paths, and is below the root where none is set (from 4.9.2)."""
-    reads_batches_and_timers: bool = False
-    """It reads queues of batches and delivers timer messages (from 5.0.0)."""
-    wants_dup_info: bool = False
-    """With ``duplicationEnable`` recovery takes no record with properties and without DUP_INFO (from 5.0.0)."""
-    wants_property_crc: bool = False
-    """With ``forceVerifyPropCRC`` recovery takes no record without a property CRC (from 5.2.0)."""
-    trims_settings: bool = False
-    """Texts of broker.conf lose the blanks around them (from 5.2.0)."""
-    knows_rocksdb: bool = False
-    """With ``storeType=defaultRocksDB`` queues and configuration are in RocksDB (from 5.2.0)."""
-    dispatch_uncommitted: bool = False
-    """Recovery after a crash dispatches entries that a DLedger group has not committed (from 5.2.0)."""
-    bounded_recovery: bool = False
-    """Recovery dispatches from the tenth-last segment on at most (from 5.4.0)."""
-    index_tags: bool = False
-    """TAGS are index keys too (from 5.4.0)."""
-    checkpoint_queue_offset: bool = False
-    """The checkpoint holds logicsPhysicalOffset (5.5.0; 5.4.0 leaves it as it is)."""
-    corrects_delay_offsets: bool = False
-    """A delay level beyond the end of its queue is set back to it at the start (from 4.9.2)."""
-    deletes_at_once: bool = False
-    """A disk that is too full has segments deleted at any hour: ``diskSpaceCleanForciblyRatio`` (from 5.0.0)."""
-    trusts_clean_stop: bool = False
-    """After a clean stop nothing is dispatched again (5.0.0 to 5.3.1; from 5.3.2 on what lies after all queues)."""
-    passes_over_directories: bool = False
-    """A directory in the log does not end the start (from 5.1.0)."""
-    deletes_empty_file: bool = False
-    """The start deletes an empty last file of the log or of a queue; before 5.1.3, and so for 5.1, it fails."""
-    starts_at_furthest_queue: bool = False
-    """After a clean stop the log is read from the segment where the furthest queue ends, not from the third-last one
-    (from 5.3.2)."""
-    dispatches_after_queues: bool = False
-    """After a clean stop what lies after all queues is dispatched (from 5.3.2)."""
-    takes_offsets_file: bool = False
-    """A broker with RocksDB queues takes consumerOffset.json into its database (from 5.3.2)."""
-    restores_databases: bool = False
-    """Databases that are gone: JSON is taken in place of those of ``config/``, queues are read again from the log, as
-    far as ``bounded_recovery`` goes (from 5.4.0)."""
-    leaves_gaps: bool = False
-    """A message that cannot be stored takes its queue offset with it (5.0.0)."""
+    split_parser: bool = False  # properties by String#split (up to 4.9.0)
+    count_every_put: bool = False  # hashSlotCount of an index header counts entries, not slots (up to 4.7.0)
+    search_min_offset: bool = False  # the first message is searched; an empty queue begins at its end (from 5.0.0)
+    search_by_store_time: bool = False  # time search selects files by store, not modification times (from 5.1.1)
+    may_read_long_topics: bool = False  # some of the releases read two-byte topic lengths (V2; 5.1.0 and later)
+    reads_long_topics: bool = False  # all of them do (from 5.1.1)
+    reads_several_paths: bool = False  # several log paths, by default below the root (from 4.9.2)
+    reads_batches_and_timers: bool = False  # batch queues and timer messages (from 5.0.0)
+    wants_dup_info: bool = False  # duplicationEnable: recovery refuses properties without DUP_INFO (from 5.0.0)
+    wants_property_crc: bool = False  # forceVerifyPropCRC: recovery refuses no property CRC (from 5.2.0)
+    trims_settings: bool = False  # broker.conf texts lose blanks around them (from 5.2.0)
+    knows_rocksdb: bool = False  # storeType=defaultRocksDB: queues and configuration in RocksDB (from 5.2.0)
+    dispatch_uncommitted: bool = False  # recovery after a crash dispatches uncommitted DLedger entries (from 5.2.0)
+    bounded_recovery: bool = False  # recovery goes back ten segments at most (from 5.4.0)
+    index_tags: bool = False  # TAGS are index keys too (from 5.4.0)
+    checkpoint_queue_offset: bool = False  # the checkpoint holds logicsPhysicalOffset (5.5.0; 5.4.0 does not set it)
+    corrects_delay_offsets: bool = False  # the start resets a delay offset beyond its queue's end (from 4.9.2)
+    deletes_at_once: bool = False  # a full disk deletes segments at any hour: diskSpaceCleanForciblyRatio (from 5.0.0)
+    trusts_clean_stop: bool = False  # no dispatch after a clean stop (5.0.0 to 5.3.1; from 5.3.2 only after all queues)
+    passes_over_directories: bool = False  # a directory in the log does not end the start (from 5.1.0)
+    deletes_empty_file: bool = False  # start deletes an empty last log or queue file (from 5.1.3); before, it fails
+    starts_at_furthest_queue: bool = False  # clean start reads from the furthest queue's segment (from 5.3.2)
+    dispatches_after_queues: bool = False  # after a clean stop, messages after all queues are dispatched (from 5.3.2)
+    takes_offsets_file: bool = False  # a broker with RocksDB queues imports consumerOffset.json (from 5.3.2)
+    restores_databases: bool = False  # from JSON (``config/``) and the log (queues, bounded) (from 5.4.0)
+    leaves_gaps: bool = False  # a message that cannot be stored takes its queue offset with it (5.0.0)
     no_light_topics: tuple[str, ...] = ()
-    no_light_prefixes: tuple[str, ...] = ()
-    """Topics whose records never go to light queues (from 5.1.2)."""
+    no_light_prefixes: tuple[str, ...] = ()  # topics without light queues (from 5.1.2)
 
 
 Release = tuple[int, int, int]
@@ -104,14 +75,12 @@ NEWEST: Release = (5, 5, 1)
 DIFFERS: dict[Release, str] = {
     NEWEST: "; beside these rules it has no pullOffsetTable in consumerOffset.json, and looks for delayed, timer and "
     "half messages under their real topic",
-}
-"""What is known of a release beyond its rules, and changes no byte of a store."""
+}  # differences of a release beyond its rules that change no byte of a store
 _FIRST: dict[str, Release] = {
     "4.6": (4, 0, 0), "4.8": (4, 7, 1), "4.9": (4, 9, 1), "5.0": (5, 0, 0), "5.1": (5, 1, 1), "5.3": (5, 2, 0),
     "5.5": (5, 4, 0),
 }  # fmt: skip
-VERSIONS = tuple(_FIRST)
-"""Names that stand for several releases each. They are names, not numbers: nothing may order or compare them."""
+VERSIONS = tuple(_FIRST)  # names, not numbers, for several releases each: never order or compare them
 _UNTIL: dict[str, Release] = {"count_every_put": (4, 7, 1), "split_parser": (4, 9, 1)}
 _SINCE: dict[str, Release] = {
     "corrects_delay_offsets": (4, 9, 2),
@@ -136,11 +105,9 @@ _SINCE: dict[str, Release] = {
     "bounded_recovery": (5, 4, 0),
     "index_tags": (5, 4, 0),
     "restores_databases": (5, 4, 0),
-    "checkpoint_queue_offset": (5, 4, 0),  # 5.4.0 has the field, and leaves it as it is
+    "checkpoint_queue_offset": (5, 4, 0),  # 5.4.0 has the field, but does not set it
 }
-"""With which releases rules came. Where one came between the releases of a name, the name has it, unless its lack is
-what an operator has to know (``_OF_ALL``).
-"""
+"""First release of each rule. Within a name's releases the whole name has it, except ``_OF_ALL``."""
 _OF_ALL = {"dispatches_after_queues", "reads_long_topics", "passes_over_directories", "deletes_empty_file"}
 _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "5.1": (("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"), ("%RETRY%",)),
@@ -150,7 +117,6 @@ _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _rules(name: str, first: Release, end: Release) -> BrokerRules:
-    """Returns the rules of the releases from ``first`` on and before ``end``, which have one name."""
     came = {rule: since <= first if rule in _OF_ALL else since < end for rule, since in _SINCE.items()}
     went = {rule: first < until for rule, until in _UNTIL.items()}
     topics, prefixes = _NO_LIGHT.get(name, ((), ()))
@@ -170,9 +136,7 @@ _ANY = 1000
 
 
 def release_numbers(text: str) -> Release:
-    """Returns the numbers of a release as people write it: ``5.1.4``, ``V5_1_4``, ``rocketmq-all-5.1.4``; the third is
-    ``_ANY`` if it is missing. Raises ValueError for anything but a release of 4 or 5.
-    """
+    """Numbers of ``5.1.4``, ``V5_1_4`` or ``rocketmq-all-5.1.4``; a missing third is ``_ANY``. Raises ValueError."""
     written = _WRITTEN.fullmatch(text.strip())
     numbers = written.groups() if written is not None else (0, 0, 0)
     major, minor, patch = (_ANY if number is None else int(number) for number in numbers)
@@ -182,9 +146,7 @@ def release_numbers(text: str) -> Release:
 
 
 def rules_of(release: str) -> BrokerRules:
-    """Returns the rules of one of ``VERSIONS``, or of a release; raises ValueError as ``release_numbers``, and for one
-    without its third number that does not tell its rules.
-    """
+    """Rules of a release or of one of ``VERSIONS``. Raises ValueError for an ambiguous or unknown release."""
     if release in _RULES:
         return _RULES[release]
     numbers = release_numbers(release)
@@ -201,9 +163,8 @@ def rules_of(release: str) -> BrokerRules:
 
 @dataclass(frozen=True)
 class ReleaseSigns:
-    """What lies in a store root. ``checkpoint_tail`` is the checkpoint's first i64 fields from byte 24 on:
-    masterFlushedOffset, confirmPhyOffset, logicsPhysicalOffset. ``counts_every_put`` is None when no index file tells
-    the two countings apart.
+    """Signs in a store root. ``checkpoint_tail``: i64 fields from byte 24 on: masterFlushedOffset, confirmPhyOffset,
+    logicsPhysicalOffset. ``counts_every_put``: None if no index file tells.
     """
 
     has_rocksdb_store: bool = False
@@ -212,7 +173,7 @@ class ReleaseSigns:
 
 
 def guess_version(signs: ReleaseSigns) -> tuple[str, str]:
-    """Returns the release whose rules fit what a store shows, and the reason in words."""
+    """Release whose rules fit a store, and the reason."""
     if signs.has_rocksdb_store:
         return "5.5", "the store holds rocksdbstore/, which brokers from 5.4.0 on create"
     if len(signs.checkpoint_tail) > 2 and signs.checkpoint_tail[2] > 0:

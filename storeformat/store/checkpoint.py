@@ -1,8 +1,8 @@
-"""Checkpoint: up to which store times log, queues and index are safe on disk.
+"""Checkpoint: store times up to which log, queues and index are on disk.
 
-FORMAT.md has the fields of its one page; the rest is zero, and so is a field that is younger than the broker. Mirrors
-StoreCheckpoint. A broker reads it after a crash only: from the times it finds the segment where recovery begins, and it
-deletes the index files that end after ``index_msg_timestamp``.
+FORMAT.md has the fields of its one page; the rest, and fields newer than the broker, are zero. Mirrors StoreCheckpoint.
+A broker reads it only after a crash: the times select the segment where recovery begins, and index files that end after
+``index_msg_timestamp`` are deleted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from storeformat.errors import NotAStore
 PAGE_SIZE = 4096
 FIELDS = struct.Struct(">6q")
 
-_END_OF_TIMES = 1 << 43
-"""A time in milliseconds, of the year 2248."""
+_END_OF_TIMES = 1 << 43  # milliseconds, year 2248
 _END_OF_LOGS = 1 << 50
 
 
 @dataclass(frozen=True)
 class StoreCheckpoint:
-    """The fields of a checkpoint file; 0 is "not yet"."""
+    """The fields of a checkpoint file; 0: not yet set."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -32,15 +31,11 @@ class StoreCheckpoint:
     logics_physical_offset: int = 0
 
     def to_bytes(self) -> bytes:
-        """Returns the page on disk."""
         return FIELDS.pack(*astuple(self)).ljust(PAGE_SIZE, b"\0")
 
 
 def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
-    """Returns the checkpoint from the bytes of its file. A file shorter than its fields reads as if zeros followed, as
-    mmap does.
-
-    Raises NotAStore when there is no byte at all.
+    """Parse a checkpoint; a short file reads as if zeros followed, as with mmap. Raises NotAStore if empty.
 
     >>> parse_checkpoint(StoreCheckpoint(logics_msg_timestamp=1717053302000).to_bytes()).logics_msg_timestamp
     1717053302000
@@ -51,9 +46,7 @@ def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
 
 
 def is_plausible(content: bytes | memoryview) -> bool:
-    """Returns whether a file holds what a broker writes: stamps that are times, offsets that a log can have, and
-    nothing but zeros after them. A page that a disk lost says nothing of the release that wrote it.
-    """
+    """True for stamps that are times, offsets that a log can have, and zeros after them; not for a lost page."""
     if not len(content) or any(content[FIELDS.size :]):
         return False
     *stamps, flushed, confirmed, queued = astuple(parse_checkpoint(content))
@@ -66,12 +59,11 @@ def is_plausible(content: bytes | memoryview) -> bool:
 def for_rebuilt_store(
     *, last_store_timestamp: int, last_index_end_timestamp: int, last_queued_phy_offset: int
 ) -> StoreCheckpoint:
-    """Returns a checkpoint to lie beside consume queues and index files that are complete up to the end of the log.
+    """Checkpoint for queues and index files that are complete up to the end of the log.
 
-    ``last_store_timestamp`` is that of the last record; ``last_queued_phy_offset`` the start of the last record that is
-    in a consume queue (0 if none, or for a broker without that field: then times decide). The index time is the end of
+    ``last_queued_phy_offset``: start of the last queued record (0: none, or no such field). The index time is that of
     the *last* file, where a broker writes that of the last full one: otherwise a crash right after the first start
-    makes the broker delete the last file, and 5.4.0 and later index at most ten segments again.
+    deletes the last file, and 5.4.0 and later index at most ten segments again.
     """
     return StoreCheckpoint(
         physic_msg_timestamp=last_store_timestamp,

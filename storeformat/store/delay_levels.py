@@ -1,7 +1,7 @@
-"""Which ``messageDelayLevel`` the broker had, as its own queues of SCHEDULE_TOPIC_XXXX show it.
+"""The broker's ``messageDelayLevel``, derived from its queues of SCHEDULE_TOPIC_XXXX.
 
-A unit's tags_code there is the time of delivery: STORETIMESTAMP of the record + milliseconds of the level
-(``DefaultMessageStore#computeDeliverTimestamp``). Queue n is that of level n + 1
+A unit's tags_code there is the delivery time: STORETIMESTAMP + milliseconds of the level
+(``DefaultMessageStore#computeDeliverTimestamp``). Queue n is level n + 1
 (``ScheduleMessageService#delayLevel2QueueId``).
 """
 
@@ -25,7 +25,7 @@ _UNITS_ASKED = 16
 
 
 def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
-    """Returns the milliseconds of each delay level that a queue's newest units and their records show."""
+    """Milliseconds of each delay level, from the newest units and their records."""
     shown = {}
     for queue in queue_directories(root, CONSUME_QUEUE, {SCHEDULE_TOPIC}):
         delay = next(_delays(_newest_units(queue), segments), None)
@@ -35,12 +35,11 @@ def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
 
 
 def contradicted(shown: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
-    """Returns the levels that ``delay_millis`` does not have as they were shown."""
+    """Levels whose delay differs from ``delay_millis``."""
     return [level for level, delay in shown.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
 
 
 def _newest_units(queue: QueueDirectory) -> Structs:
-    """Returns the last written units of a queue."""
     for entry in (entry for entry in reversed(queue.files()) if entry.size > 0):
         with files.RangeReader(entry.path) as reader:
             units = _last_written(reader, entry.size)
@@ -52,7 +51,7 @@ def _newest_units(queue: QueueDirectory) -> Structs:
 
 
 def _last_written(reader: files.RangeReader, size: int) -> Structs:
-    """Returns the units around the end of what is written of a file: units are written front to back."""
+    """The units around the end of the written part: units are written front to back."""
 
     def is_open(block: int) -> bool:
         units = _units(reader, size, block * _UNITS_A_READ, _UNITS_A_READ)
@@ -68,7 +67,7 @@ def _units(reader: files.RangeReader, size: int, first: int, count: int) -> Stru
 
 
 def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:
-    """Yields deliver time - store time of the units whose records are in the log, the newest first."""
+    """Delivery time - store time of the units whose records are in the log, newest first."""
     for offset, size, deliver_time in units[::-1].tolist():
         segment = segment_at(segments, offset)
         if segment is None or offset + max(size, CERTIFICATE_SIZE) > segment.end - segment.missing:

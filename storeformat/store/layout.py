@@ -1,8 +1,7 @@
-"""The layout of a store: sizes under their broker.conf names, directories, and file name <-> offset.
+"""The layout of a store: sizes by broker.conf name, directories, and file name <-> offset.
 
-Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. None of
-the sizes is recorded on disk: they come from broker.conf, from the command line, or from the lengths of files that are
-already there, and where two of these speak they must agree.
+Mirrors ``MessageStoreConfig`` (names and defaults), ``StorePathConfigHelper`` and ``UtilAll#offset2FileName``. Sizes
+are not stored: they come from broker.conf, the command line, or the lengths of existing files, and must agree.
 
 ==========================  ==========================================================================
 directory or file           holds
@@ -32,7 +31,7 @@ BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 QUEUE_KINDS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-"""Directories of queues in files: a rebuild fills the first always, the others where the store has them."""
+"""Directories of queues in files: a rebuild always fills the first, the others where the store has them."""
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
@@ -41,15 +40,12 @@ BACKUP = "backup"
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 
-_MAX_FILE_SIZE = (1 << 31) - 1
-"""The broker maps files with an int length."""
+_MAX_FILE_SIZE = (1 << 31) - 1  # the broker maps files with an int length
 
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """Everything that shapes the files of one store. Each field is the broker.conf name in snake case; sizes are
-    bytes. Raises WrongSettings for a value that no broker can work with.
-    """
+    """Settings that shape a store's files, by broker.conf name in snake case; sizes are bytes. Validates them."""
 
     mapped_file_size_commit_log: int = 1 << 30
     mapped_file_size_consume_queue: int = 300_000 * consume_queue.UNIT_SIZE
@@ -78,21 +74,20 @@ class StoreLayout:
 
     @property
     def consume_queue_file_size(self) -> int:
-        """Bytes of a consume-queue file: the setting rounded up to whole units."""
+        """The setting rounded up to whole units."""
         return consume_queue.file_size_of(self.mapped_file_size_consume_queue)
 
     @property
     def index_file_size(self) -> int:
-        """Bytes of an index file: header, slots, entries."""
         return index_file.index_file_size(self.max_hash_slot_num, self.max_index_num)
 
     @property
     def writes_index_files(self) -> bool:
-        """Whether the broker has its index in files (5.5.0 may have it in RocksDB alone)."""
+        """False too if 5.5.0 has its index in RocksDB alone."""
         return self.message_index_enable and self.index_file_write_enable
 
     def settings(self) -> dict[str, object]:
-        """Returns the settings under their broker.conf names."""
+        """The settings by broker.conf name."""
         return {broker_name(field.name): getattr(self, field.name) for field in fields(self)}
 
 
@@ -102,14 +97,13 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 def broker_name(field_name: str) -> str:
-    """Returns the broker.conf name of a setting."""
+    """The broker.conf name of a setting."""
     head, *rest = field_name.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
 
 def apply_settings(layout: StoreLayout, settings: Mapping[str, str]) -> StoreLayout:
-    """Returns the layout with these settings (broker.conf names). Those that shape no file are left alone; raises
-    WrongSettings for a value that a broker does not take.
+    """The layout with these settings (broker.conf names); ignores those that shape no file.
 
     >>> apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "65536"}).mapped_file_size_commit_log
     65536
@@ -135,10 +129,10 @@ def _parse_value(name: str, text: str, kind: str) -> object:
 
 
 def file_name(offset: int) -> str:
-    """Returns the 20-digit name of the file that begins at ``offset`` (UtilAll#offset2FileName)."""
+    """The 20-digit name of the file that begins at ``offset`` (UtilAll#offset2FileName)."""
     return f"{offset:020d}"
 
 
 def is_file_name(name: str) -> bool:
-    """Returns whether a name is that of a segment or queue file: an offset, which is a long."""
+    """True for the name of a segment or queue file: an offset, which is a long."""
     return len(name) == 20 and name.isascii() and name.isdigit() and name <= file_name(LONG_MAX)

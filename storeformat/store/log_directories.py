@@ -1,4 +1,4 @@
-"""Where the segments of a store's log are: its own folder, several paths, or the folder of a DLedger group.
+"""Directories of a store's log: its own folder, several paths, or the folder of a DLedger group.
 
 =================================================  ==============================================================
 setting                                            holds
@@ -8,10 +8,9 @@ setting                                            holds
 ``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
 =================================================  ==============================================================
 
-Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, but for two things
-that take messages away without a word. A broker skips a path that is not there; here that is an error. And it looks at
-read-only paths only where ``storePathCommitLog`` has a comma (the constructor of ``CommitLog``); here they are read,
-with a note, because queues and index of such a broker still hold what lies there, and may.
+Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, except where these
+lose messages silently: a missing path is an error here, and read-only paths are read (with a note) even if
+``storePathCommitLog`` has no comma (constructor of ``CommitLog``), because queues and index still refer to them.
 """
 
 from __future__ import annotations
@@ -32,11 +31,8 @@ _SWITCH = "enableDLegerCommitLog"
 def commit_log_directories(
     root: str, layout: StoreLayout, given: Collection[str] = (), named: Sequence[str] = ()
 ) -> list[str]:
-    """Returns the directories that hold the log: as the command line says, as the settings say, or as the store shows.
-
-    ``given`` are the settings that were given; a group's folder in the store counts unless they say that there is none.
-    Paths from another machine's broker.conf often do not exist here; then the store's own folders are meant. Raises
-    WrongSettings where several members of a group have entries, or not the one that the settings name.
+    """Log directories by command line, settings, or the store itself, if no configured path exists (another machine's
+    conf). ``given``: names of given settings; a group's folder counts unless they disable it.
     """
     if named:
         return [locations.absolute(path) for path in named]
@@ -49,7 +45,7 @@ def commit_log_directories(
 
 
 def paths_unread_by_broker(layout: StoreLayout) -> str | None:
-    """Returns a note where a broker with these settings does not read a path that is read here."""
+    """Note about a path that is read here, but not by a broker with these settings."""
     read_only = layout.read_only_commit_log_store_paths.strip()
     if not read_only or "," in layout.store_path_commit_log or not _configured(read_only):
         return None
@@ -62,21 +58,19 @@ def paths_unread_by_broker(layout: StoreLayout) -> str | None:
 
 
 def group_directories(root: str, self_id: str = "") -> list[str]:
-    """Returns the folders of DLedger groups in a store root, or that of one member."""
+    """Folders of DLedger groups in a store root, or of one member."""
     prefix = dledger.GROUP_PREFIX + self_id
     names = sorted(entry.name for entry in files.list_directory(root) or [] if entry.is_directory)
     return [locations.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
 
 
 def groups_of(directories: Sequence[str]) -> list[str]:
-    """Returns the folders of the groups whose entries lie in some directories of a log."""
+    """Folders of the groups whose entries are in log directories."""
     return [locations.parent_of(path) for path in directories if dledger.is_of_group(path)]
 
 
 def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:
-    """Returns the segments of a log, which know what is committed from now on, and how far that reaches; ``groups`` are
-    the folders of the groups that it may be of.
-    """
+    """Segments with the committed index, and how far the log is committed; ``groups``: its possible group folders."""
     if not isinstance(segments[-1].framing, dledger.EntryFraming):
         return list(segments), Committed()
     index = dledger.committed_index(locations.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
@@ -115,10 +109,7 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
 
 
 def _configured(*settings: str) -> list[str]:
-    """Returns the directories that settings name, none if none of them is here; raises MissingInput if only some are.
-
-    A directory that is named twice counts once.
-    """
+    """Existing directories that settings name, each once. Raises MissingInput if only some exist."""
     paths = list(dict.fromkeys(path for setting in settings for path in setting.strip().split(",") if path))
     there = [path for path in paths if files.exists(path)]
     missing = [path for path in paths if path not in there]

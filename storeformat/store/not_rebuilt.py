@@ -1,4 +1,4 @@
-"""Parts of a store that a rebuild does not make: they are named, so that nobody takes them for rebuilt.
+"""Parts of a store that a rebuild does not make, for the report.
 
 ==================================================  ==================================================================
 in the store root                                   who writes it
@@ -13,7 +13,7 @@ in the store root                                   who writes it
 ``dledger-<id>/``, ``commitlog/`` that was not read  this or another member of a group, an older log
 ==================================================  ==================================================================
 
-Anything else in the root is named, too, as unknown; but not names with a dot in front, which brokers never give.
+Other names in the root are reported as unknown, except dot files.
 """
 
 from __future__ import annotations
@@ -75,10 +75,8 @@ _EXT_FILES_TO_ASK = 64
 def parts_not_rebuilt(
     root: str, segments: Sequence[Segment] = (), *, extended: bool = False, in_rocksdb: bool = False
 ) -> list[dict[str, str]]:
-    """Returns ``part`` and ``reason`` for everything in a store root that a rebuild from the segments does not make.
-
-    ``extended`` says that it makes consumequeue_ext; then only bit maps are missing, if there are any. ``in_rocksdb``
-    says that it makes the database of queues.
+    """``part`` and ``reason`` of everything in a store root that a rebuild does not make. ``extended``: it makes
+    consumequeue_ext, without bit maps. ``in_rocksdb``: it makes the database of queues.
     """
     names = {entry.name: entry for entry in files.list_directory(root) or []}
     read = {locations.parent_of(segment.path) for segment in segments}
@@ -115,7 +113,7 @@ def _holds_something(entry: files.Entry | None) -> bool:
 
 
 def _has_bit_maps(root: str) -> bool:
-    """Returns whether one of the first ext files begins with a unit that has a bit map."""
+    """Checks the first units of some ext files."""
     first_files = (entry for queue in queue_directories(root, CONSUME_QUEUE_EXT) for entry in queue.entries()[:1])
     asked = islice((entry for entry in first_files if entry.size >= UNIT_HEAD.itemsize), _EXT_FILES_TO_ASK)
     heads = (np.frombuffer(files.read_range(entry.path, 0, UNIT_HEAD.itemsize), UNIT_HEAD) for entry in asked)

@@ -1,11 +1,10 @@
-"""Where each consume queue of a store ends, read from the ends of its files: what a broker's recovery looks at.
+"""The end of each consume queue of a store, read from its files as a broker's recovery does.
 
-A queue has gigabytes, its end has one unit. Up to ``READ_WHOLE`` bytes before a file's last hole are read; in more the
-end is bisected, as units are written front to back. Zeros inside a long file are seen by a comparison with the log
-alone, not here.
+Up to ``READ_WHOLE`` bytes before a file's last hole are read; in more data the end is bisected, as units are written
+front to back. Zeros inside a long file only show in a comparison with the log.
 
 Mirrors ConsumeQueue#recover (4.5.1 to 5.5.0) and BatchConsumeQueue#recover (5.0.0 to 5.5.0): from the third-last file
-on, the first unit that is not valid ends the queue, and files after it are deleted.
+on, the first invalid unit ends the queue, and files after it are deleted.
 """
 
 from __future__ import annotations
@@ -25,26 +24,21 @@ from storeformat.storage.local_status import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
 from storeformat.store.queue_places import queue_directories
 
-READ_WHOLE = 1 << 16
-"""Bytes; more than that is bisected."""
-_HELD = 256
-"""Fewer units than these in a queue's last file are kept: to open 20,000 files once more takes 0.5 s."""
-_AT_ONCE = 1 << 20
-"""Units read at a time."""
+READ_WHOLE = 1 << 16  # bytes; more data is bisected
+_HELD = 256  # fewer units in a queue's last file are kept: reopening 20,000 files takes 0.5 s
+_AT_ONCE = 1 << 20  # units read at a time
 _FURTHEST = (1 << 63) - 1
 _NO_UNITS: Structs = np.zeros(0, consume_queue.UNIT)
-RECOVERED_FILES = 3
-"""So many files a broker's recovery looks at, from the last on (ConsumeQueue#recover)."""
+RECOVERED_FILES = 3  # files that recovery checks, from the last on (ConsumeQueue#recover)
 
 
 @dataclass(frozen=True)
 class QueueEnd:
-    """One queue, as its broker would find it before it reads the log.
+    """One queue as its broker finds it before reading the log.
 
-    ``begin`` and ``end`` are queue offsets, ``end_offset`` the commit-log offset after the last unit's record (-1
-    without units). ``stray`` are files that no queue has, ``folders`` directories; ``lost_units`` stand in files after
-    the one where recovery ends the queue; ``empty_last`` tells that the last file has no unit; ``held`` are the units
-    of the file where it ends, if these are few.
+    ``begin``, ``end``: queue offsets; ``end_offset``: commit-log offset after the last unit's record (-1 without
+    units). ``stray``, ``folders``: names that are no queue files; ``lost_units``: in files after the end;
+    ``empty_last``: the last file has no unit; ``held``: the units of the file with the end, if few.
     """
 
     topic: str
@@ -66,9 +60,7 @@ class QueueEnd:
 
 
 def queue_ends(root: str, but: Container[tuple[str, int]] = ()) -> list[QueueEnd]:
-    """Returns every queue of a store that lies in files, ``but`` for some, by topic and queue id; directories whose
-    names are not numbers are not queues (ConsumeQueueStore#loadConsumeQueues).
-    """
+    """Every queue in files, except ``but``; its directory's name is a number (ConsumeQueueStore#loadConsumeQueues)."""
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         for queue in queue_directories(root, kind):
@@ -110,14 +102,13 @@ def _kind_of(queue: QueueEnd) -> ModuleType:
 
 
 def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
-    """Returns some units of an open file of a kind."""
     size = kind.UNIT_SIZE
     units: Structs = kind.parse_units(local_files.read_at(handle.fileno(), first * size, count * size))
     return units
 
 
 def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
-    """Returns the number of units before the first that is not valid, and them, or the first and the last of many."""
+    """Number of units before the first invalid one, and these units, or the first and last if many."""
     with files.opened(file.path) as handle:
         units = _units(handle, 0, min(_HELD, file.size // kind.UNIT_SIZE), kind)
         if (written := kind.written_units(units)) < _HELD:
@@ -137,7 +128,7 @@ def _is_valid(handle: FileIO, place: int, kind: ModuleType) -> bool:
 
 
 def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
-    """Returns the units of an ordinary queue at some queue offsets, one a row; where it has none the size is 0."""
+    """Units of an ordinary queue at queue offsets, one a row; size 0 for none."""
     places = queue_offsets - (queue.end - len(queue.held))
     if ((places >= 0) & (places < len(queue.held))).all():
         return queue.held[places]
@@ -153,7 +144,7 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
 
 
 def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
-    """Returns queue offsets and units in the files after the one where recovery ends an ordinary queue."""
+    """Queue offsets and units in the files after the end of an ordinary queue."""
     later = [file for file in queue.files if int(file.name) // consume_queue.UNIT_SIZE > queue.end]
     ranges = [
         int(file.name) // consume_queue.UNIT_SIZE + np.arange(file.size // consume_queue.UNIT_SIZE) for file in later
@@ -164,22 +155,20 @@ def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
 
 
 def _first_written(file: FileStatus) -> int:
-    """Returns the queue offset of a queue's first unit that is not a filler."""
+    """Queue offset of the first unit that is not a pre-blank."""
     with files.opened(file.path) as handle:
 
         def is_written(place: int) -> bool:
             return not consume_queue.is_pre_blank(_units(handle, place, 1, consume_queue))[0]
 
         count = file.size // consume_queue.UNIT_SIZE
-        begins_late = count and not is_written(0)  # in most files there is no filler
+        begins_late = count and not is_written(0)  # most files have no filler
         blanks = bisect_left(range(count), True, key=is_written) if begins_late else 0
     return int(file.name) // consume_queue.UNIT_SIZE + blanks
 
 
 def offset_at(queue: QueueEnd, log_offset: int) -> int:
-    """Returns the first queue offset whose record begins at or after a commit-log offset, ``end`` where none does: the
-    queue's first message once the log begins there (ConsumeQueue#correctMinOffset).
-    """
+    """First queue offset whose record is at or after a log offset, else ``end`` (ConsumeQueue#correctMinOffset)."""
     kind = _kind_of(queue)
 
     def is_reached(place: int) -> bool:
@@ -201,7 +190,7 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
 
 
 def batched_messages(queue: QueueEnd, log_offset: int) -> int:
-    """Return how many messages the units of a batch queue hold whose records begin at or after a commit-log offset."""
+    """Messages in a batch queue whose records begin at or after a commit-log offset."""
     messages = 0
     for file in queue.files:
         written, _ = _written(file, batch_consume_queue)

@@ -1,4 +1,4 @@
-"""Where a broker keeps its consume queues: in files below ``ROOT/KIND/TOPIC/QUEUE``, KIND one of ``consumequeue``,
+"""Where a broker keeps consume queues: in files ``ROOT/KIND/TOPIC/QUEUE``, KIND one of ``consumequeue``,
 ``batchconsumequeue`` and ``consumequeue_ext``, or in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later).
 
 ===========================================  ==========================================================================
@@ -38,13 +38,13 @@ _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
 
 
 def queue_id_of(name: str) -> int | None:
-    """Returns the queue id that a directory's name says, None for no number (ConsumeQueueStore#loadConsumeQueues)."""
+    """Queue id of a directory's name, None for no number (ConsumeQueueStore#loadConsumeQueues)."""
     return int(name) if name.isascii() and name.isdigit() else None
 
 
 @dataclass(frozen=True)
 class QueueDirectory:
-    """One directory; ``queue`` is its name, which is a number where a broker takes it for a queue."""
+    """A directory that may be a queue: ``queue`` is its name."""
 
     topic: str
     queue: str
@@ -52,20 +52,19 @@ class QueueDirectory:
 
     @property
     def queue_id(self) -> int | None:
-        """The queue id, None for a name that a broker passes over."""
+        """None for a name that a broker ignores."""
         return queue_id_of(self.queue)
 
     def entries(self) -> list[files.Entry]:
-        """Returns what lies in it, by name."""
         return files.list_directory(self.path) or []
 
     def files(self) -> list[files.Entry]:
-        """Returns the entries with the name of a queue file, by name."""
+        """Queue files, by name."""
         return [entry for entry in self.entries() if is_file_name(entry.name) and not entry.is_directory]
 
 
 def queue_directories(root: str, kind: str, topics: Collection[str] = ()) -> Iterator[QueueDirectory]:
-    """Yields the directories of the queues of a kind, by topic and name; without ``topics`` of all."""
+    """Queue directories of a kind, by topic and name; all topics by default."""
     for topic in files.list_directory(locations.join(root, kind)) or []:
         if not topic.is_directory or (topics and topic.name not in topics):
             continue
@@ -75,7 +74,7 @@ def queue_directories(root: str, kind: str, topics: Collection[str] = ()) -> Ite
 
 
 def holds_pairs(directory: str) -> bool:
-    """Returns whether a RocksDB database is there that has a table, or pairs in its log that are in none yet."""
+    """True if a RocksDB database has a table, or a write log that is not empty."""
     return any(
         entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size > 0)
         for entry in files.list_directory(directory) or []
@@ -84,9 +83,7 @@ def holds_pairs(directory: str) -> bool:
 
 @dataclass(frozen=True)
 class QueueStore:
-    """Where queues are kept; ``database`` is the directory of a database below the store's root, ``shown`` what shows
-    the kind (None: nothing but the default), ``written_twice`` whether the settings want a database beside the files.
-    """
+    """Where queues are kept; ``shown`` is the evidence, ``written_twice``: a database beside the files."""
 
     kind: QueueStoreKind = "file"
     database: str = CONSUME_QUEUE
@@ -99,11 +96,7 @@ class QueueStore:
 
 
 def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | None = None) -> QueueStore:
-    """Returns where the broker of a store keeps its queues, or, for the ``kind`` that is asked for, where it would. Of
-    queues that are written twice the files count.
-
-    Raises WrongSettings for settings whose effect on a broker is not known.
-    """
+    """Where a store's broker keeps its queues, or would for ``kind``; if written twice, the files count."""
     shown, twice = rocksdb_queues(root, settings), False
     if kind is None:
         kind = "rocksdb" if shown else "file"
@@ -128,16 +121,13 @@ def _is_on(settings: Mapping[str, str], name: str) -> bool:
 
 
 def _loaded(settings: Mapping[str, str]) -> set[str]:
-    """The store types that CombineConsumeQueueStore loads: without a valid one, both."""
+    """Store types that CombineConsumeQueueStore loads: both without a valid one."""
     known = {"default", _ROCKSDB_TYPE}
     return {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & known or known
 
 
 def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:
-    """Returns what shows that a store's consume queues are in RocksDB; None where they are in files.
-
-    ``settings`` are those that were given, under their broker.conf names; they count before what lies in the store.
-    """
+    """Evidence that queues are in RocksDB; None if in files. Given settings win over files in the store."""
     given = settings.get(STORE_TYPE, "").strip()
     if given:
         return f"{STORE_TYPE}={given}" if given.lower() == _ROCKSDB_TYPE else None

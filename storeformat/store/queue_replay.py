@@ -1,4 +1,4 @@
-"""Queues in files against the end of the log: which records are at their place, and what a start makes of them."""
+"""Queues in files against the end of the log: records at their place, and the effect of a start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Replayed:
-    """A queue after a start: its end, and the rows of the tail that were dispatched and are not at their place."""
+    """End of a queue after a start, and the dispatched rows of the tail that are not at their place."""
 
     end: int
     misplaced: Int64s = field(default_factory=lambda: _NO_ROWS)
@@ -28,8 +28,8 @@ class Replayed:
 def replayed(
     queue: QueueEnd | None, key: tuple[str, int], tail: LogTail, covered: Bools, *, cut: bool, batch: bool
 ) -> Replayed:
-    """Returns a queue after a start that cuts it at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends
-    what is dispatched again: the rows of the tail that are ``covered``. ``batch`` is the type of one without files.
+    """A queue after a start that cuts it at the log's end (ConsumeQueue#truncateDirtyLogicFiles) and appends the
+    ``covered`` rows of the tail. ``batch``: type of a queue without files.
     """
     end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
     if queue is not None and cut and reached > tail.end and not queue.ends_in_pre_blank:
@@ -42,19 +42,17 @@ def replayed(
         end = int(tail.queue_offsets[again[0]])
     if queue.batch if queue is not None else batch:
         return Replayed(max(end, int(tail.queue_offsets[again[-1]]) + 1))
-    last = rows[tail.ends[rows] == reached]  # units of 5.0.0 lie before their places from a gap on
+    last = rows[tail.ends[rows] == reached]  # after a gap, units of 5.0.0 are before their places
     before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
     put, places, end = _appended(tail, again, end)
-    if put is again or key[0].startswith(LIGHT_PREFIX):  # of light ones their order counts
+    if put is again or key[0].startswith(LIGHT_PREFIX):  # for light queues only the order counts
         return Replayed(end)
     return Replayed(end, np.setdiff1d(again, put[tail.queue_offsets[put] - before == places]))
 
 
 def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
-    """Returns which rows go into a queue that ends at ``end``, where to, and its new end.
-
-    Mirrors ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.1): a unit goes to the end of its queue whatever its queue
-    offset, but not if that is in the queue already; 0 never is.
+    """Rows appended to a queue that ends at ``end``, their places, and the new end. A unit is appended unless its
+    offset is already in the queue; offset 0 never is (ConsumeQueue#putMessagePositionInfo, 4.9.8 to 5.5.1).
     """
     offsets = tail.queue_offsets[rows]
     if not rows.size:
@@ -69,8 +67,8 @@ def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, in
 
 
 def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
-    """Returns those records of an ordinary queue that it should have, and has not at their place."""
-    if queue.topic.startswith(LIGHT_PREFIX):  # some releases put more records there, and none puts one behind its place
+    """Records of an ordinary queue whose unit is missing or wrong at their queue offset."""
+    if queue.topic.startswith(LIGHT_PREFIX):  # some releases put more records there, none puts one after its place
         first = queue_ends.offset_at(queue, int(tail.offsets[rows[0]]))
         put, _, _ = _appended(tail, rows[tail.ends[rows] <= queue.end_offset], first)
         units = queue_ends.units_at(queue, np.arange(first, min(queue.end, first + _held(queue))))
@@ -83,31 +81,29 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     if ours.all():
         return rows[:0]
     kept = np.where(ours, numbers, queue.end)
-    least = np.minimum.accumulate(kept[::-1])[::-1]  # of those at their place from here on
-    older = np.flatnonzero(~ours & (least <= numbers))  # a later life has their place: so it has those before them
+    least = np.minimum.accumulate(kept[::-1])[::-1]  # of correct ones from here on
+    older = np.flatnonzero(~ours & (least <= numbers))  # a later life has their place and those before
     first = older[-1] + 1 if older.size else 0
     rows, ours = rows[first:], ours[first:]
     later = np.minimum.accumulate(tail.queue_offsets[rows][::-1])[::-1]
-    last_life = np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]  # not of a deleted topic
+    last_life = np.append(tail.queue_offsets[rows][:-1] < later[1:], True)[: len(rows)]  # excludes deleted topics
     rows = rows[last_life & ~ours]
     return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
 
 
 def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
-    """Returns of some records of an ordinary queue whether the unit at their queue offset is theirs."""
+    """Which records have their unit at their queue offset in an ordinary queue."""
     units, begins = queue_ends.units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
 
 
 def _held(queue: QueueEnd) -> int:
-    """Returns how many units its files have room for: their names may be far apart."""
+    """Units that the files can hold: their names may be far apart."""
     return sum(file.size for file in queue.files) // UNIT_SIZE
 
 
 def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
-    """Returns of some records of an ordinary queue whether their unit lies at an earlier place of it, in order: brokers
-    of 5.0.0 left gaps in queue offsets, and none leaves a gap in a queue.
-    """
+    """Brokers of 5.0.0 left gaps in queue offsets, but not in queues: units are at earlier places, in order."""
     first, last = (queue_ends.offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
     stop = min(last + 1, queue.end, first + _held(queue))
     begins = queue_ends.units_at(queue, np.arange(first, stop))["phy_offset"].astype(np.int64)
@@ -118,9 +114,7 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
 
 
 def given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
-    """Returns which of the ``wrong`` among the ``rows`` of a queue came too late: an earlier record has their place, as
-    its queue offset says, or because a counter began again and it was appended there.
-    """
+    """Which ``wrong`` rows came too late: an earlier record has their place, perhaps after a counter restarted."""
     units = queue_ends.units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
     other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
     anew = (tail.queue_offsets[other] == 0) & np.isin(other, wrong)

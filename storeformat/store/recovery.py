@@ -1,4 +1,4 @@
-"""What the recovery of a release dispatches again: the part of the log whose messages reach their queues by themselves.
+"""Messages that recovery dispatches again, by release: these reach their queues without help.
 
 ===============  =========================================================  ==========================================
 release          after a clean stop                                         after a crash (``abort``)
@@ -11,8 +11,8 @@ release          after a clean stop                                         afte
 ===============  =========================================================  ==========================================
 
 Mirrors CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover, DefaultMessageStore#start (4.9.8 to
-5.5.0), ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). A name of rules
-covers several releases: what the worst of them does is taken.
+5.5.0), ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). For a name of
+several releases, the worst counts.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _MARGIN_MS = 3000
 
 @dataclass(frozen=True)
 class Redispatch:
-    """Records from ``begin`` on are dispatched again, but not one that begins exactly at ``skipped``."""
+    """Records from ``begin`` on are dispatched again, except one that begins exactly at ``skipped``."""
 
     begin: int = NEVER
     skipped: int = -1
 
     def covers(self, offsets: Int64s | int) -> Bools:
-        """Returns which records, given by where they begin, are dispatched again."""
+        """Which record offsets are dispatched again."""
         return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
 
 
 def recovered_from(segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf) -> int:
-    """Returns the offset to which recovery goes back at most."""
+    """Lowest offset that recovery reads."""
     if not rules.bounded_recovery:
         return segments[0].base
     most = conf.number("commitLogRecoverMaxNum", MOST_RECOVERED_SEGMENTS)
@@ -64,7 +64,7 @@ def redispatch(
     *,
     after_crash: bool,
 ) -> Redispatch:
-    """Returns what the next start dispatches again; ``furthest_unit`` is where the furthest queue ends, -1 for none."""
+    """What the next start dispatches again; ``furthest_unit`` is the end of the furthest queue, -1 for none."""
     if not segments:
         return Redispatch()
     first = recovered_from(segments, rules, conf)
@@ -83,8 +83,9 @@ _LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable"
 def looks_from(
     segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf, furthest_unit: int, *, after_crash: bool
 ) -> int:
-    """Returns the first offset that the next start reads in the log, of all releases that the rules are of: damage
-    before it is not met. After a crash, and with queues in RocksDB, that is the log's begin: there checkpoints decide.
+    """First offset that the next start reads, over all releases of the rules: damage before it has no effect.
+
+    After a crash, and with queues in RocksDB, the start of the log: there checkpoints decide.
 
     ===============  ==========================================================================================
     4.5.1 to 5.3.1   the third-last segment
@@ -107,7 +108,7 @@ def looks_from(
 def _matched(
     segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, conf: BrokerConf, first: int
 ) -> int:
-    """Returns the base of the segment in which recovery after a crash begins."""
+    """Base of the segment in which recovery after a crash begins."""
     limit = max(min(page.physic_msg_timestamp, page.logics_msg_timestamp) - _MARGIN_MS, 0)
     if conf.flag("messageIndexSafe", default=False):
         limit = min(limit, page.index_msg_timestamp)

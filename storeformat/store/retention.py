@@ -1,4 +1,4 @@
-"""What a broker deletes soon after its start: segments that are older than it keeps them, or a full disk."""
+"""Segments that a broker deletes soon after its start, because of age or a full disk."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Doomed:
-    """Segments that the next cleaning deletes: the log begins at ``begin`` then."""
+    """Segments that the next cleaning deletes; the log then begins at ``begin``."""
 
     count: int
     begin: int
     forced: bool
-    hours: int
-    """Until it is time: 0 at once."""
+    hours: int  # until cleaning, 0: at once
 
     @property
     def when(self) -> str:
@@ -33,8 +32,7 @@ class Doomed:
 def doomed(
     segments: Sequence[FileStatus], paths: Sequence[str], settings: BrokerConf, rules: BrokerRules, now_ms: int
 ) -> Doomed | None:
-    """Returns what the next cleaning deletes of these segments, None for nothing; ``paths`` are the directories of the
-    log, and that of the queues.
+    """What the next cleaning deletes; ``paths`` are the log directories, then that of the queues.
 
     Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
     MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): never the last segment; those older than
@@ -65,12 +63,12 @@ def doomed(
 
 
 def warning_percent(settings: BrokerConf, rules: BrokerRules) -> int:
-    """Returns the percent in use from which on a broker takes no message, and from 5.0.0 on deletes at once."""
+    """Disk usage from which a broker refuses messages, and from 5.0.0 on deletes at once."""
     return min(max(settings.number("diskSpaceWarningLevelRatio", 90), 35), 90) if rules.deletes_at_once else 90
 
 
 def _used_percent(paths: Sequence[str]) -> int:
-    """Returns how full the emptiest disk of the log is, or that of the queues if it is fuller."""
+    """The emptiest disk of the log, or that of the queues if fuller."""
     *log, queues = [
         local_status.space_of(path).used_percent if local_status.status_of(path) is not None else 0 for path in paths
     ]
@@ -78,7 +76,7 @@ def _used_percent(paths: Sequence[str]) -> int:
 
 
 def _hours_until(delete_when: str, now_ms: int) -> int:
-    """Returns the hours until one of ``deleteWhen`` begins, 0 within it (UtilAll#isItTimeToDo, the machine's zone)."""
+    """Hours until the next of ``deleteWhen``, 0 within it (UtilAll#isItTimeToDo, the machine's zone)."""
     now = time.localtime(now_ms / 1000).tm_hour
     hours = [parse_int(text.strip()) for text in delete_when.split(";")]
     return min(((hour - now) % 24 for hour in hours if hour is not None and 0 <= hour < 24), default=24)

@@ -1,7 +1,7 @@
-"""The database of a store's RocksDB queues, as a broker reads it: ends, units, and the offset of a time.
+"""RocksDB queues of a store as a broker reads them: ends, units, and the offset of a time.
 
 Mirrors RocksDBConsumeQueueStore, RocksDBConsumeQueueTable#binarySearchInCQByTime and RocksDBConsumeQueueOffsetTable
-(5.3.3, 5.5.0). ``storeformat.queues.rocksdb_pairs`` has the layout of keys and values.
+(5.3.3, 5.5.0). ``storeformat.queues.rocksdb_pairs`` has keys and values.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ from storeformat.storage.rocksdb import Database
 
 PAIRS_AT_A_TIME = 1 << 16
 
-Queue = tuple[bytes, int]
-"""Topic and queue id."""
+Queue = tuple[bytes, int]  # topic and queue id
 
 
 @dataclass(frozen=True)
 class StoredEnds:
-    """What a database says of a queue: commit-log offset and queue offset of its last unit and of its first; None where
-    it says nothing. ``first`` may be (0, 0) or older than the log: a broker corrects it when it is asked.
-    """
+    """Commit-log and queue offset of a queue's last and first unit. ``first`` may be (0, 0) or before the log."""
 
     last: tuple[int, int] | None = None
     first: tuple[int, int] | None = None
@@ -42,12 +39,12 @@ class RocksDbQueues:
     database: Database
 
     def dispatched(self) -> int | None:
-        """Returns up to where the log is dispatched, None where the database does not say."""
+        """Offset up to which the log is dispatched, None if not stored."""
         value = self.database.get(OFFSET_FAMILY, rocksdb_pairs.checkpoint_key())
         return None if value is None else rocksdb_pairs.parse_offset(value)
 
     def ends(self) -> dict[Queue, StoredEnds]:
-        """Returns the ends of all queues that have some."""
+        """The stored ends of all queues."""
         found: dict[Queue, dict[str, tuple[int, int]]] = {}
         for key, value in self.database.pairs(OFFSET_FAMILY):
             named, offsets = rocksdb_pairs.parse_end(key), rocksdb_pairs.parse_ends(value)
@@ -56,7 +53,7 @@ class RocksDbQueues:
         return {queue: StoredEnds(ends.get(MAX), ends.get(MIN)) for queue, ends in found.items()}
 
     def queues(self) -> Iterator[Queue]:
-        """Yields the queues that have units, in order of their keys."""
+        """The queues that have units, in key order."""
         key = self.database.key_from(DEFAULT_FAMILY, b"")
         while key is not None:
             queue = rocksdb_pairs.parse_queue(key)
@@ -65,14 +62,12 @@ class RocksDbQueues:
             key = self.database.key_from(DEFAULT_FAMILY, rocksdb_pairs.after_queue(*queue) if queue else key + b"\0")
 
     def unit(self, queue: Queue, queue_offset: int) -> Structs | None:
-        """Returns the unit at a queue offset as one row of ``VALUE``, None where there is none."""
+        """The unit at a queue offset as one row of ``VALUE``."""
         value = self.database.get(DEFAULT_FAMILY, rocksdb_pairs.unit_key(*queue, queue_offset))
         return np.frombuffer(value, VALUE) if value is not None and len(value) == VALUE.itemsize else None
 
     def units(self, queue: Queue, begin: int = 0, end: int | None = None) -> Iterator[tuple[Int64s, Structs]]:
-        """Yields queue offsets and values of units from ``begin`` on, and before ``end``, some at a time. A value of
-        another length is not a unit.
-        """
+        """Batches of queue offsets and values in [begin, end). Values of another length are no units."""
         first = rocksdb_pairs.unit_key(*queue, begin) if begin else rocksdb_pairs.queue_head(*queue)
         stop = rocksdb_pairs.after_queue(*queue) if end is None else rocksdb_pairs.unit_key(*queue, end)
         pairs = self.database.pairs(DEFAULT_FAMILY, first, stop)
@@ -83,9 +78,7 @@ class RocksDbQueues:
             yield keys.astype(np.int64), np.frombuffer(b"".join(value for _, value in whole), VALUE)
 
     def range_of(self, queue: Queue, log_begin: int) -> tuple[int, int]:
-        """Returns the first queue offset that a broker serves, and the one after the last (#getMinCqOffset and
-        #getMaxOffsetInQueue): if the first unit is before the log, it looks for the first that is not.
-        """
+        """First queue offset served, and the one after the last (#getMinCqOffset, #getMaxOffsetInQueue)."""
         last, first = self._end(queue, MAX), self._end(queue, MIN)
         begin = first[1] if first else 0
         if first is not None and first[0] >= log_begin:
@@ -114,7 +107,7 @@ class RocksDbQueues:
         return begin if found is None else found
 
     def offset_by_time(self, queue: Queue, time: int, log_begin: int, *, upper: bool) -> int:
-        """Returns the queue offset of a time, by the boundary asked for (#getOffsetInQueueByTime)."""
+        """Queue offset of a time, by the boundary (#getOffsetInQueueByTime)."""
         begin, end = self.range_of(queue, log_begin)
         if end == 0:
             return 0
@@ -153,6 +146,6 @@ class RocksDbQueues:
 
 @contextmanager
 def rocksdb_queues_in(directory: str) -> Iterator[RocksDbQueues]:
-    """Yields the queues in a database; raises MissingInput where there is none."""
+    """Open the queues of a database."""
     with rocksdb.reading(directory, (DEFAULT_FAMILY, OFFSET_FAMILY)) as database:
         yield RocksDbQueues(database)

@@ -1,7 +1,7 @@
-"""Finds the segments of a commit log in its directories, puts them in order and checks them against each other.
+"""Find and check the segments of a commit log.
 
-``find_segments`` is for reading the log: it refuses the first file that does not belong. ``log_files`` is for asking
-what a broker makes of these files: it lists all, good and bad.
+``find_segments`` is for reading the log and refuses the first wrong file; ``log_files`` lists all files, to predict
+what a broker makes of them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, file_name, is_file_name
 from storeformat.store.log_directories import group_directories
 
-_MOST_STRAY = 20
-"""So many names an error shows."""
+_MOST_STRAY = 20  # names in an error
 
 
 def find_segments(
     directories: Sequence[str], expected_size: int | None, *, with_missing: bool = False
 ) -> list[Segment]:
-    """Returns the segments of the commit log in order. Raises MissingInput if there is no such directory or a link is
-    broken, NotAStore, with the path and the two values, if these are not the segments of one log.
+    """Segments of the commit log in order; raises MissingInput or NotAStore unless they form one log.
 
-    All files must be segments of one length, each 20-digit name a multiple of that length, no gap, no name twice. A
-    file of length 0 at the end is one that a broker was creating when it died, and is left out, as it is from 5.1.3 on.
-    A directory's first segment shows how all of them are framed. ``with_missing`` bytes of short segments, and whole
-    segments between others, are not an error: the segments returned say how many no file holds.
+    All must have one length, 20-digit names that are multiples of it, no gap and no duplicate. An empty last file (the
+    broker stopped while creating it) is ignored, as from 5.1.3 on. A directory's first segment shows the framing.
+    ``with_missing``: short and missing segments are allowed; ``Segment.missing`` counts their bytes.
     """
     found: list[files.Entry] = []
     stray: list[files.Entry] = []
@@ -85,7 +82,6 @@ def _entries_in(directory: str) -> list[files.Entry]:
 
 
 def _refuse_stray(stray: Sequence[files.Entry]) -> None:
-    """Raises NotAStore for files that are not segments, and names all of them."""
     if len(stray) == 1:
         raise NotAStore(
             "there is a stray file in the commit log",
@@ -102,7 +98,7 @@ def _refuse_stray(stray: Sequence[files.Entry]) -> None:
 
 
 def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
-    """Yields the segments in their full length, and those that are missing between them."""
+    """The segments in their full length, and those missing between them."""
     end: int | None = None
     for segment in segments:
         fits = end is not None and segment.base % size == 0 and segment.base - end <= LISTED * size
@@ -115,14 +111,13 @@ def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
 
 
 def _shown_size(segments: Sequence[Segment]) -> int:
-    """Returns the length that segments should have: what most of them have, and what their names are apart."""
+    """The length of most segments, and distance of most names."""
     lengths = Counter(segment.size for segment in segments if segment.size)
     steps = Counter(after.base - before.base for before, after in pairwise(segments))
     return max(lengths, key=lambda length: lengths[length] + steps[length])
 
 
 def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
-    """Returns the framing of the first of some segments that shows one; None where none does."""
     heads = ((files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries)
     return next((framing for framing in starmap(framing_of, heads) if framing is not None), None)
 
@@ -165,9 +160,7 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """What lies in the log's directories. ``files`` are those with the name of a segment, in order; ``segments`` those
-    of the right length, ``size``, in one row without a gap up to the last.
-    """
+    """Files in the log's directories with segment names, in order; ``segments``: the last row without a gap."""
 
     directories: tuple[str, ...]
     size: int
@@ -177,16 +170,16 @@ class LogFiles:
     segments: tuple[Segment, ...] = ()
     of_group: bool = False
     twice: tuple[tuple[FileStatus, FileStatus], ...] = ()
-    """Segments that are in two paths, the copy with messages first; ``files`` has only that one."""
+    """Segments in two paths, the copy with messages first; ``files`` has only that one."""
 
     @property
     def wrong_size(self) -> list[FileStatus]:
-        """Segments of another length, but not an empty last one."""
+        """Segments of another length, except an empty last one."""
         return [file for file in self.files if file.size != self.size and file is not self.empty_last]
 
     @property
     def empty_last(self) -> FileStatus | None:
-        """A last segment of no length: a broker was making it when it died."""
+        """An empty last segment: the broker stopped while creating it."""
         return self.files[-1] if self.files and self.files[-1].size == 0 else None
 
     @property
@@ -200,7 +193,7 @@ class LogFiles:
 
 
 def log_files(root: str, conf: BrokerConf) -> LogFiles:
-    """Returns the files of a store's log, where its settings or its own folders say that they are."""
+    """Files of a store's log, in the directories of its settings or its own."""
     directories = _directories(root, conf)
     entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
     folders = tuple(entry for entry in entries if entry.is_directory)
@@ -222,7 +215,7 @@ def log_files(root: str, conf: BrokerConf) -> LogFiles:
 
 
 def _directories(root: str, conf: BrokerConf) -> list[str]:
-    """Returns the directories of the log; the store's own where none that is named is there."""
+    """The configured directories that exist, else the store's own."""
     if conf.flag("enableDLegerCommitLog", default=False):
         group = conf.text("storePathDLedgerCommitLog", "")
         groups = group_directories(root, conf.text("dLegerSelfId", ""))
@@ -244,7 +237,7 @@ def _segment_size(conf: BrokerConf, segments: Sequence[FileStatus]) -> int:
 
 
 def _last_row(segments: Sequence[FileStatus], size: int, framing: Framing) -> list[Segment]:
-    """Returns the segments from the end back to the first that does not join."""
+    """The segments from the end back to the first that does not join."""
     row: list[Segment] = []
     for file in reversed(segments):
         if file.size == 0 and not row:

@@ -1,4 +1,4 @@
-"""All settings of a broker.conf, by ``settings.csv``: which there are, and what of a store depends on each.
+"""All broker.conf settings, by ``settings.csv``, and what of a store depends on each.
 
 ==============  ======================================================================================================
 column          says
@@ -12,8 +12,8 @@ judged          ``yes`` where a rule of ``preflight`` follows it; else ``message
                 queues or offsets to places that no rule looks at, ``state`` where it moves something else
 ==============  ======================================================================================================
 
-Effects are by the uses of each getter in these releases. Some names promise more than they do:
-``maxRecoveryCommitlogFiles`` and ``enableCleanExpiredOffset`` are read nowhere. MixAll#properties2Object calls setters.
+Effects are by the uses of each getter in these releases: ``maxRecoveryCommitlogFiles`` and
+``enableCleanExpiredOffset`` are read nowhere. MixAll#properties2Object calls setters.
 """
 
 from __future__ import annotations
@@ -24,26 +24,24 @@ from importlib import resources
 
 _TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text(encoding="ascii")
 _ROWS = {row["name"]: row for row in csv.DictReader(_TABLE.splitlines())}
-EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}
-"""What depends on a setting, "" for nothing of a store."""
+EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}  # "" for settings without effect on a store
 NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and row["judged"] != "yes")
 MOVES = {name: row["judged"] for name, row in _ROWS.items() if row["judged"] in ("messages", "state")}
-"""What a setting moves to a place that no rule of ``preflight`` looks at."""
+"""Settings that move messages or state to places that no preflight rule checks."""
 _LACK = {
     "5.1.4": ("4.6", "4.8", "4.9"),
     "5.3.3": ("4.6", "4.8", "4.9", "5.0", "5.1"),
     "5.5.1": ("4.6", "4.8", "4.9", "5.0", "5.1", "5.3"),
-}
-"""Which names of releases lack a setting, by the first of the four releases that has it."""
+}  # names of releases without a setting, by the first of the four releases that has it
 
 
 def is_known(name: str, version: str) -> bool:
-    """Returns whether the releases of a name of rules may know a setting; one of no table of settings is known."""
+    """True if releases of a rules name may know a setting, or no table has it."""
     row = _ROWS.get(name)
     return row is None or version not in _LACK.get(row["releases"].partition(" ")[0], ())
 
 
 def nearest_names(name: str) -> list[str]:
-    """Returns up to three names that somebody may have meant, the likeliest first; upper and lower case are alike."""
+    """Up to three similar names, best first, ignoring case."""
     by_lower = {known.lower(): known for known in EFFECTS}
     return [by_lower[found] for found in difflib.get_close_matches(name.lower(), sorted(by_lower), 3, 0.7)]

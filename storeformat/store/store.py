@@ -1,4 +1,4 @@
-"""A store as every command takes it: where it is, what its broker.conf says, and whose rules apply to it."""
+"""A store as every command takes it: location, broker.conf, and release rules."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ from storeformat.store.store_signs import release_signs
 
 @dataclass(frozen=True)
 class Store:
-    """A store below ``root``, a path or a URI. ``release_reason`` says why its ``rules`` are these, ``suggests`` which
-    others its files show, None where these do or nothing does. ``conf`` has what a broker of that release knows.
-    """
+    """A store below ``root``; ``suggests``: other rules that its files show. ``conf``: settings of the release."""
 
     root: str
     conf: BrokerConf
@@ -41,23 +39,23 @@ class Store:
 
     @property
     def release_assumed(self) -> bool:
-        """Whether neither the command line nor the store says whose rules apply."""
+        """True if neither the command line nor the store shows the release."""
         return self.release_reason == NOTHING_SHOWN
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigFile]:
-        """The files of ``config/``, and of the two with offsets the one that a broker with these settings keeps."""
+        """The files of ``config/``; of the two with offsets, the one in use."""
         unread = CONSUMER_OFFSETS if self.conf.flag("enableLmq", default=False) else LMQ_OFFSETS
         return {name: read_config(self.root, name) for name in DECODERS if name != unread}
 
     @property
     def queues_in_rocksdb(self) -> bool:
-        """Whether its broker keeps queues in RocksDB; one before 5.2.0 knows no such storeType."""
+        """Brokers before 5.2.0 do not know this storeType."""
         return self.rules.knows_rocksdb and self.conf.queues_in_rocksdb
 
     @property
     def multi_dispatch(self) -> MultiDispatchRules | None:
-        """Whose records its broker puts into light queues, too; None without light queues."""
+        """Light-queue rules of its broker, None without light queues."""
         light, rules = self.conf.flag("enableLmq", default=False), self.rules
         if not self.conf.flag("enableMultiDispatch", default=False):
             return None
@@ -65,29 +63,26 @@ class Store:
 
     @cached_property
     def compacted_topics(self) -> frozenset[str]:
-        """Topics that are served from ``compaction/``, which its broker fills only from what it dispatches."""
+        """Topics served from ``compaction/``, which the broker fills only from what it dispatches."""
         on = self.rules.reads_batches_and_timers and self.conf.flag("enableCompaction", default=True)
         return compacted_topics(self.root) if on else frozenset()
 
     @property
     def is_slave(self) -> bool:
-        """Whether its broker fetches from a master what it lacks."""
+        """True if its broker fetches missing data from a master."""
         return self.conf.text("brokerRole", "") == "SLAVE"
 
     @property
     def is_live(self) -> bool:
-        """Whether a broker holds its lock."""
+        """True if a broker holds its lock."""
         return broker_lock.is_live(self.place(LOCK))
 
     def place(self, *parts: str) -> str:
-        """Returns a path below the store."""
         return locations.join(self.root, *parts)
 
 
 def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store:
-    """Returns the store below a directory, with the rules of ``version`` or, without it, of what its files show; raises
-    MissingInput where there is none.
-    """
+    """Open the store below a directory with the rules of ``version`` or of what its files show."""
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)

@@ -1,4 +1,4 @@
-"""What a store's own files show: the sizes of queue and index files, and the signs of the release that wrote them."""
+"""What a store's own files show: queue and index file sizes, and the release that wrote them."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ _UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_con
 def fit_to_store(
     root: str, layout: StoreLayout, given: Collection[str], *, needs_index_sizes: bool
 ) -> tuple[StoreLayout, list[str]]:
-    """Returns the layout with sizes that the store's own files show, and notes that say so. Raises WrongSettings for a
-    given size that they contradict.
-    """
+    """The layout with sizes of the store's files, and notes. Raises WrongSettings if a given size contradicts."""
     notes: list[str] = []
     for kind, field in _SIZES_OF_QUEUES.items():
         shown = _shown_file_size(root, kind)
@@ -63,9 +61,7 @@ def fit_to_store(
 def _fit_index_sizes(
     root: str, layout: StoreLayout, given: Collection[str], *, required: bool
 ) -> tuple[StoreLayout, list[str]]:
-    """Returns the layout with the numbers that a full index file of the store shows, and a note if they are not the
-    defaults; raises WrongSettings where the files do not fit and none tells the numbers.
-    """
+    """Layout with the sizes of a full index file; raises WrongSettings if files do not fit and none shows them."""
     own = _index_files(root)
     sizes = {entry.size for entry in own}
     if not sizes or not layout.writes_index_files or layout.index_file_size in sizes:
@@ -89,7 +85,7 @@ def _fit_index_sizes(
 
 
 def _index_files(root: str) -> list[files.Entry]:
-    """Returns the store's own index files; one that is no longer than a header shows nothing."""
+    """Files no longer than a header show nothing."""
     entries = files.list_directory(locations.join(root, INDEX)) or []
     return [
         entry for entry in entries if index_file.is_index_file_name(entry.name) and entry.size > index_file.HEADER_SIZE
@@ -101,9 +97,7 @@ def _read_part(reader: files.RangeReader, size: int, position: int, length: int)
 
 
 def _shown_file_size(root: str, kind: str) -> int | None:
-    """Returns the length of the store's own queue files of a kind: all have the same, so most of a few show it. One
-    that holds no whole units was cut.
-    """
+    """Most common length of a kind's queue files; one without whole units was cut."""
     found = (entry for queue in queue_directories(root, kind) for entry in queue.entries() if is_file_name(entry.name))
     few = islice(found, _FILES_TO_ASK)
     sizes = Counter(entry.size for entry in few if entry.size > 0 and entry.size % _UNITS.get(kind, 1) == 0)
@@ -111,9 +105,7 @@ def _shown_file_size(root: str, kind: str) -> int | None:
 
 
 def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
-    """Returns what a store root shows of the release that wrote it; index files of other sizes than the layout's are
-    read with those that they show.
-    """
+    """Signs of the release that wrote a store."""
     layout, _ = _fit_index_sizes(root, layout, (), required=False)
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
@@ -130,11 +122,8 @@ def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
 
 
 def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
-    """Returns whether the store's index headers count entries instead of slots; None where they show neither.
-
-    Keys share slots: where many more entries than slots should be in use and the header says they are equal, it counts
-    entries. Files of another length, and headers that contradict themselves, are not index files; of the others most
-    decide.
+    """Keys share slots: if far more entries than slots should be in use and the header says they are equal, it counts
+    entries. Files of another length and contradictory headers are ignored; the majority decides.
     """
     own = [entry for entry in _index_files(root) if entry.size == layout.index_file_size]
     votes: Counter[bool] = Counter()
@@ -144,6 +133,6 @@ def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
         slots, counted = layout.max_hash_slot_num, header.hash_slot_count
         if 0 < counted < header.entries < layout.max_index_num:
             votes[False] += 1
-        elif 0 <= counted - header.entries <= 1 and header.entries < layout.max_index_num:  # a kill comes in between
+        elif 0 <= counted - header.entries <= 1 and header.entries < layout.max_index_num:  # off by one after a kill
             votes[True] += header.entries - slots * (1 - (1 - 1 / slots) ** header.entries) > 8
     return None if votes[True] == votes[False] else votes[True] > votes[False]

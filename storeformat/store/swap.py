@@ -1,9 +1,8 @@
-"""Swaps: artefacts of a store are replaced all or nothing, by moves that can be finished or undone after any crash.
+"""Swaps: replace artefacts of a store all or nothing, by moves that can be finished or undone after any crash.
 
-``begin`` makes the directory of a swap and its journal, ``stage`` brings the new files there, ``finish`` moves the old
-ones out and the new ones in, ``undo`` does the opposite. Between moves out and moves in, and at every change of state,
-the directories are synced. Every swap has a directory of its own below ``ROOT/backup``. Nothing is deleted: what leaves
-the store is there.
+``begin`` makes the directory of a swap and its journal, ``stage`` moves the new files there, ``finish`` moves the old
+ones out and the new ones in, ``undo`` does the opposite. Directories are synced between moves out and in, and at every
+change of state. Every swap has a directory below ``ROOT/backup``, which keeps what leaves the store.
 
 ==================  ====================================================================================
 ROOT/backup/NAME/   holds
@@ -13,13 +12,10 @@ ROOT/backup/NAME/   holds
 ``PLACE``           what was at PLACE (``consumequeue``, ``index``, ``consumequeue/TOPIC/0``, ``abort``, ...)
 ==================  ====================================================================================
 
-The journal is written when the state changes, never for a single move, because each move shows by itself whether it
-happened: only this program touches the backup's side of it. PLACE went out if NAME/PLACE is there, and it came in if
-NAME/new/PLACE is not there any more. So ``finish`` and ``undo`` both work from every state that a crash
-leaves, also a crash of theirs.
-
-``abort`` leaves the store last and comes back first: a broker that is started on half a swap takes the recovery that
-trusts its queues least.
+The journal is written when the state changes, not for a single move, because each move shows whether it happened:
+PLACE went out if NAME/PLACE exists, and came in if NAME/new/PLACE does not. So ``finish`` and ``undo`` work from every
+state after a crash, also of their own. ``abort`` leaves the store last and comes back first: a broker started on
+half a swap then runs the recovery that trusts its queues least.
 
 =========  =======================================================  ==========================
 state      means                                                    after a crash
@@ -69,7 +65,7 @@ PAPERS = ("manifest.json",)
 
 @dataclass(frozen=True)
 class SwapPath:
-    """A path below ROOT: ``old`` says that something is there to be taken out, ``new`` that something comes in."""
+    """A path below ROOT: ``old`` goes out, ``new`` comes in."""
 
     path: str
     old: bool
@@ -77,7 +73,7 @@ class SwapPath:
 
 
 def is_swapped(path: str) -> bool:
-    """Returns whether a path below ROOT is one that a swap may replace: a whole artefact, or queues below theirs."""
+    """True for a path below ROOT that a swap may replace: an artefact, or queues of one."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         return False
@@ -86,7 +82,7 @@ def is_swapped(path: str) -> bool:
 
 @dataclass(frozen=True)
 class SwapLog:
-    """The log that the new files belong to: [begin, end) in ``directories``, and by whose rules it was read."""
+    """The log of the new files: [begin, end) in ``directories``, and the rules used."""
 
     begin: int
     end: int
@@ -98,11 +94,8 @@ class SwapLog:
 
 @dataclass(frozen=True)
 class SwapJournal:
-    """What one replacement does; ``sequence`` orders them.
-
-    ``source`` holds the new files under the names of their places: a directory, or for a restore the name of a backup.
-    ``papers`` are files of the source that go into the backup itself. ``digest`` identifies what is published (SHA-256
-    of its manifest).
+    """One replacement, ordered by ``sequence``. ``source``: directory of the new files, for a restore the name of a
+    backup. ``papers``: files of the source for the backup itself. ``digest``: SHA-256 of the published manifest.
     """
 
     kind: str
@@ -119,7 +112,7 @@ class SwapJournal:
 
     @classmethod
     def from_json(cls, data: bytes) -> SwapJournal:
-        """Returns the journal; raises ValueError, KeyError or TypeError if it is none that this program writes."""
+        """Parse a journal. Raises ValueError, KeyError or TypeError for any other."""
         facts: dict[str, Any] = json.loads(data)
         if facts.pop("format") != JOURNAL_FORMAT or facts["state"] not in (STAGING, SWAPPING, FINISHED, UNDONE):
             raise ValueError("another format")
@@ -134,7 +127,7 @@ class SwapJournal:
         return journal
 
     def _check(self) -> None:
-        """Raises ValueError or TypeError for what this program never writes."""
+        """Refuse what this program never writes."""
         self.to_json()  # UnicodeEncodeError is a ValueError
         paths = {place.path for place in self.places}
         is_name = "/" not in self.source and self.source not in ("", ".", "..")
@@ -159,7 +152,7 @@ class SwapJournal:
 
 
 def _has_its_types(row: Any) -> bool:
-    """Return whether the fields of a row hold what they are annotated with; JSON may hold anything."""
+    """True if fields match their annotations; JSON may hold anything."""
     return all(type(getattr(row, one.name)).__name__ == str(one.type).partition("[")[0] for one in fields(row))
 
 
@@ -177,29 +170,25 @@ class Swap:
 
     @property
     def source(self) -> str:
-        """The directory with the new files. That of a restore moves with the store."""
+        """The directory with the new files; for a restore it moves with the store."""
         journal = self.journal
         return locations.join(self.root, BACKUP, journal.source) if journal.kind == RESTORE else journal.source
 
     def at(self, *path: str) -> str:
-        """Returns a path below the backup."""
         return locations.join(self.directory, *path)
 
     def new(self, place: SwapPath) -> str:
         return self.at("new", place.path)
 
     def saved(self, state: str, **changes: Any) -> Swap:
-        """Returns the replacement in another state, which its journal on disk says too."""
+        """Change the state, also in the journal on disk."""
         changed = replace(self, journal=replace(self.journal, state=state, **changes))
         durable.replace_file(self.at(JOURNAL), changed.journal.to_json())
         return changed
 
 
 def swaps(root: str) -> list[Swap]:
-    """Returns the swaps of a store, oldest first. Directories without a journal are none.
-
-    Raises Refused for a journal that this program did not write, NotAStore for one that is absurdly large.
-    """
+    """The swaps of a store, oldest first. Raises Refused for a journal that this program did not write."""
     found = []
     for entry in files.list_directory(locations.join(root, BACKUP)) or []:
         path = locations.join(entry.path, JOURNAL)
@@ -218,7 +207,7 @@ def swaps(root: str) -> list[Swap]:
 
 
 def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
-    """Returns a new swap, in state staging, in a directory that is named after the UTC time."""
+    """Start a swap in a directory named by UTC time, in state staging."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
     names = (stamp if count == 0 else f"{stamp}-{count}" for count in range(1 << 20))
     name = next(name for name in names if not durable.present(locations.join(root, BACKUP, name)))
@@ -229,9 +218,7 @@ def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
 
 
 def stage(item: Swap) -> Swap:
-    """Returns the swap with all new files below NAME/new. Papers are copied: by them a source is known as ours until
-    the swap is done.
-    """
+    """Move all new files below NAME/new. Papers are copied: they identify the source until the swap is done."""
     places, papers = _staged(item)
     for source, target in places:
         durable.move(source, target)
@@ -242,16 +229,13 @@ def stage(item: Swap) -> Swap:
 
 
 def _staged(item: Swap) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Returns (where it is, where it waits) of everything that comes in, and of papers."""
+    """(current, staged) paths of everything that comes in, and of papers."""
     places = [(locations.join(item.source, place.path), item.new(place)) for place in item.journal.places if place.new]
     return places, [(locations.join(item.source, paper), item.at(paper)) for paper in item.journal.papers]
 
 
 def finish(item: Swap) -> Swap:
-    """Returns the finished swap; works from every point of swapping, in either direction.
-
-    What somebody removed after a crash, ``abort`` for one, has no way out: the finished journal does not claim it.
-    """
+    """Finish a swap from any point, in either direction. The journal drops old files that disappeared after a crash."""
     places = item.journal.places
     for group in _groups(places):
         for place in group:
@@ -269,16 +253,14 @@ def finish(item: Swap) -> Swap:
 
 
 def _waits_to_go(item: Swap, place: SwapPath) -> bool:
-    """Returns whether the old one of a place is still there: not out, and nothing new came in for it."""
+    """True if a place's old one is not out yet, and no new one is in."""
     if not place.old or durable.present(item.at(place.path)) or not durable.present(_home(item, place)):
         return False
     return not place.new or durable.present(item.new(place))
 
 
 def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
-    """Returns the undone swap: the old files in place, the new ones in their source, if it is ours and has room for
-    them, else in the backup.
-    """
+    """Restore the old files; the new ones return to their source if it is ours and free, else stay in the backup."""
     if item.journal.state == SWAPPING:
         for group in reversed(_groups(item.journal.places)):
             for place in reversed(group):
@@ -298,7 +280,7 @@ def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
 
 
 def _give_back(item: Swap) -> None:
-    """Moves new files back to their source, where their names are free."""
+    """Move new files back to their source, where their names are free."""
     places, papers = _staged(item)
     for source, target in reversed(places + papers):
         if durable.present(target) and not durable.present(source):
@@ -311,7 +293,7 @@ def _give_back(item: Swap) -> None:
 
 
 def _groups(places: Sequence[SwapPath]) -> list[list[SwapPath]]:
-    """Returns the places in the order of a swap: ``abort`` first if it comes in, last if it only goes."""
+    """``abort`` comes first if it comes in, last if it only goes."""
     first = [place for place in places if place.path == ABORT and place.new]
     last = [place for place in places if place.path == ABORT and not place.new]
     return [group for group in (first, [place for place in places if place.path != ABORT], last) if group]
@@ -327,7 +309,7 @@ def _sync(item: Swap, group: Iterable[SwapPath]) -> None:
 
 
 def _sync_parents(item: Swap, paths: Iterable[str]) -> None:
-    """Syncs the directories above these paths: below the store all, because a backup's may be new."""
+    """Below the store all parents, because a backup's may be new."""
     above: dict[str, None] = {}
     for path in paths:
         parent = locations.parent_of(path)
@@ -340,7 +322,7 @@ def _sync_parents(item: Swap, paths: Iterable[str]) -> None:
 
 
 def tidy(item: Swap) -> None:
-    """Removes what is left over of a swap that is done; of an undone one only what could not be put back stays."""
+    """Remove leftovers of a finished or undone swap; after an undo, what could not be put back stays."""
     if item.journal.state == FINISHED:
         durable.remove_empty(item.at("new"))
         for paper in item.journal.papers:

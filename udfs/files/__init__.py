@@ -1,4 +1,4 @@
-"""Slices of staged runs made into files of the store, and compared with files that are there.
+"""Make files of the store from slices of staged runs, and compare existing files with them.
 
 =================  ===================================================================================================
 ``build``          consume-queue and index files, and extended units
@@ -7,6 +7,6 @@
 ``output_files``   how a file gets its place, and what a task says of each
 =================  ===================================================================================================
 
-What makes files of an output yields batches of ``output_files.SCHEMA``, a row a file, which was read back; it raises
-TotalsDisagree where a file holds anything but its plan and the staged runs. What compares files returns what differs.
+Builders yield batches of ``output_files.SCHEMA``, a row a file, read back after writing; they raise TotalsDisagree if
+a file differs from its plan and the staged runs.
 """

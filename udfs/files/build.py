@@ -1,7 +1,7 @@
 """Staged runs -> consume-queue, ext and index files, inside a Spark task.
 
-Each task gets whole files to make and the slices of staged rows they consist of, so no two tasks touch one file and the
-bytes do not depend on who made them. How a file is written and read back, ``output_files`` says.
+Each task makes whole files from slices of staged rows, so no two tasks touch one file and the bytes do not depend on
+the task. ``output_files`` writes and reads back.
 """
 
 from __future__ import annotations
@@ -36,11 +36,8 @@ _ROWS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class PlannedQueueFile:
-    """One consume-queue file to make: of a queue (topic and queue id), named by the byte offset ``base``.
-
-    It holds ``pre_blanks`` and then the units of the slices; where ``fillers`` is set, the slice is one unit and stands
-    there ``counts`` times. With ``ext_begins`` the units' tags codes give way to the addresses of the queue's ext units
-    from number ``ext_begins[i]`` on, except where that is -1.
+    """One consume-queue file to make, named by the byte offset ``base``: ``pre_blanks``, then the units of the slices.
+    A slice in ``fillers`` is one unit repeated. Ext addresses from ``ext_begins[i]`` on (unless -1) replace tags codes.
     """
 
     directory: str
@@ -58,17 +55,15 @@ class PlannedQueueFile:
 
 
 def queue_file_path(directory: str, queue: tuple[str, int], base: int) -> str:
-    """Returns the path of a queue's file, named by the byte offset ``base``, below the store."""
+    """Path of a queue's file below the store."""
     return locations.join(directory, queue[0], str(queue[1]), file_name(base))
 
 
 @dataclass(frozen=True)
 class PlannedQueueFiles(Sequence[PlannedQueueFile]):
-    """Many consume-queue files to make, as columns: a list of them would take a kilobyte each, in the driver and on the
-    way to the tasks. A part of the sequence is one of its own, with nothing but what it needs.
-
-    Per file: its queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets`` of its first unit,
-    ``pre_blanks``, and its slices ``[edges[i], edges[i + 1])``. Per slice: as in ``PlannedQueueFile``.
+    """Consume-queue files to make, as columns: objects would take a kilobyte each in the driver and in transit. Per
+    file: queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets``, ``pre_blanks``, slices
+    ``[edges[i], edges[i + 1])``. Per slice: as in ``PlannedQueueFile``.
     """
 
     directory: str
@@ -107,12 +102,12 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
         )
 
     def units(self) -> Iterator[tuple[str, int]]:
-        """Yields the path of each file, and how many units it gets."""
+        """Path and number of units of each file."""
         for number, count in enumerate(self.counts().tolist()):
             yield queue_file_path(self.directory, self._queue(number), self._base(number)), count
 
     def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
-        """Returns the files in parts of at most ``most_files`` files and ``units`` units, or of one file."""
+        """Parts of at most ``most_files`` files and ``units`` units, or of one file."""
         parts: list[PlannedQueueFiles] = []
         begin, room = 0, units
         for number, count in enumerate(self.counts().tolist()):
@@ -129,7 +124,7 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
         return int(self.first_queue_offsets[number]) * consume_queue.UNIT_SIZE
 
     def counts(self) -> Int64s:
-        """Returns how many units each file gets, fillers too, without its pre-blanks."""
+        """Units of each file, with fillers, without pre-blanks."""
         if not len(self):
             return np.zeros(0, np.int64)
         return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64)
@@ -154,12 +149,7 @@ class PlannedQueueFiles(Sequence[PlannedQueueFile]):
 
 @dataclass(frozen=True)
 class BuildQueueFiles:
-    """Makes consume-queue files, batch by batch; with ``batch_queues`` those of BatchCQ topics.
-
-    ``stamped_from`` are the segments to take a file's time of change from (brokers up to 5.1.0 look at it when they
-    search by time); empty where the broker does not care. ``ext_file_size`` is the length of the files that addresses
-    lead into.
-    """
+    """Makes consume-queue files. ``stamped_from``: segments for modification times (time search up to 5.1.0)."""
 
     output: OutputDirectory
     file_size: int
@@ -184,7 +174,7 @@ class BuildQueueFiles:
         )  # fmt: skip
 
     def _with_addresses(self, file: PlannedQueueFile, slices: Iterator[Structs]) -> Iterator[Structs]:
-        """Yields the slices with addresses in the place of tags codes; the copies of a filler share one."""
+        """Replace tags codes by addresses; the copies of a filler share one."""
         if file.ext_begins is None:
             yield from slices
             return
@@ -208,10 +198,8 @@ class BuildQueueFiles:
 
 
 def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
-    """Yields the units of a consume-queue file, rows of ``kind``, slice by slice; they may be written to.
-
-    In the places of lost messages are copies of a neighbour's unit. A filler must be a valid unit or recovery ends the
-    queue there, and no pre-blank: consumers would skip all later messages of the log's first segment.
+    """Units of a consume-queue file, rows of ``kind``, slice by slice, writable. Lost messages get copies of a
+    neighbour's unit: a filler must be valid or recovery ends the queue, and no pre-blank, or consumers skip messages.
     """
     for number, (path, begin, count) in enumerate(file.slices):
         filler = file.fillers is not None and bool(file.fillers[number])
@@ -231,9 +219,7 @@ def _tally_batch_units(stored: memoryview) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class PlannedIndexFile:
-    """One index file to make: its entries are the rows of the slices. ``previous`` is where the last entry of the file
-    before lies (source and row), None for the first file.
-    """
+    """One index file to make; ``previous`` is source and row of the previous file's last entry."""
 
     path: str
     slices: Slices
@@ -242,7 +228,7 @@ class PlannedIndexFile:
 
 @dataclass(frozen=True)
 class BuildIndexFiles:
-    """Makes index files. ``count_every_put`` is the hashSlotCount of brokers before 4.7.1."""
+    """Makes index files. ``count_every_put``: hashSlotCount of brokers before 4.7.1."""
 
     output: OutputDirectory
     slots: int
@@ -305,7 +291,7 @@ class BuildIndexFiles:
 
 
 def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
-    """Yields the staged columns of a file piece by piece; each piece is gone when the next one is asked for."""
+    """Staged columns of a file in pieces; each is overwritten by the next."""
     buffer = bytearray(_ROWS_AT_A_TIME * ROW.itemsize)
     for source, begin, count in slices.steps(_ROWS_AT_A_TIME):
         rows = readers.rows(source, ROW, begin, count, buffer)
@@ -313,14 +299,14 @@ def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, In
 
 
 def staged_timestamp(source: str, row: int) -> int:
-    """Returns the store time (milliseconds) of one staged index entry."""
+    """Store time (milliseconds) of one staged index entry."""
     with Readers() as readers:
         return int(readers.rows(source, ROW, row, 1)["store_timestamp"][0])
 
 
 @dataclass(frozen=True)
 class BuildFiles:
-    """Makes files of both kinds in one go: whole index files, and batches of consume-queue files."""
+    """Makes index files and batches of consume-queue files."""
 
     queues: BuildQueueFiles
     index: BuildIndexFiles
@@ -338,9 +324,7 @@ _UNITS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class PlannedExtFile:
-    """One file to make, of the units of the slices; ``times_of`` has the times file of each units file. A ``closed``
-    file is not the last one of its queue.
-    """
+    """One ext file to make; ``times_of`` maps units files to times files. ``closed``: not the queue's last file."""
 
     path: str
     slices: Slices
@@ -350,7 +334,7 @@ class PlannedExtFile:
 
 @dataclass(frozen=True)
 class BuildExtFiles:
-    """Makes ext files of one size, and counts their units again in the bytes on storage."""
+    """Makes ext files of one size, and counts their units when reading back."""
 
     output: OutputDirectory
     file_size: int
@@ -367,7 +351,6 @@ def _tally(stored: memoryview) -> Totals:
 
 
 def _units(file: PlannedExtFile, readers: Readers) -> Iterator[Structs]:
-    """Yields the units of a file piece by piece."""
     for source, begin, count in file.slices.steps(_UNITS_AT_A_TIME):
         units = readers.rows(source, consume_queue.UNIT, begin, count)
         yield consume_queue_ext.pack_units(units["tags_code"], readers.rows(file.times_of[source], TIME, begin, count))

@@ -1,11 +1,8 @@
-"""How a task makes a file: write a draft, read it back, and only then give it its name; and what it says of the file.
+"""Make a file in a task: write a draft, read it back, then rename it, and report it.
 
-What the driver gets to know of a file (SHA-256, how far it holds data, how many units) comes from the bytes on storage,
-not from what was meant to be there. A task that is run again because its machine was lost, or whose twin still runs,
-puts the same bytes under the same name.
-
-Rows of files travel and wait as Arrow columns, because there may be a hundred thousand: as objects they would take a
-kilobyte each, as columns their path and 60 bytes.
+The driver gets SHA-256, end of data and counts of the bytes on storage. A task that runs again, or twice, writes the
+same bytes to the same name. Rows of files are Arrow columns, because there may be a hundred thousand: path and 60 bytes
+each, where objects take a kilobyte.
 """
 
 from __future__ import annotations
@@ -23,9 +20,7 @@ from storeformat.storage.extents import Content, read_back_whole
 
 @dataclass(frozen=True)
 class Totals:
-    """What the bytes of a file hold: units or entries, the sum of their commit-log offsets modulo 2**64, and the time
-    of last change (milliseconds) that the file is to have, None where that does not matter.
-    """
+    """Units or entries of a file, their offset sum modulo 2**64, and modification time (milliseconds), if needed."""
 
     count: int = 0
     offset_sum: int = 0
@@ -33,15 +28,13 @@ class Totals:
 
 
 def stored_size(root: str, data_size: int, size: int) -> int:
-    """The length on storage of a file of ``size`` bytes with data up to ``data_size``: an object has no holes, and ends
-    with its data. ``publish`` gives copies of objects their length.
-    """
+    """Length on storage: objects have no holes and end with their data; ``publish`` extends copies of them."""
     return size if locations.is_local(root) else data_size
 
 
 @dataclass(frozen=True)
 class OutputDirectory:
-    """Where files are made: their paths are below ``root``, until they are whole they lie in ``drafts``."""
+    """Output files below ``root``, with drafts in ``drafts``."""
 
     root: str
     drafts: str
@@ -52,7 +45,7 @@ class OutputDirectory:
         write: Callable[[files.FileWriter], None],
         read_back: Callable[[str], tuple[Content, Totals]],
     ) -> FileRow:
-        """Returns the row of a file that ``write`` writes and ``read_back`` checks, given the path of the draft."""
+        """Write a draft, check it with ``read_back``, and rename it; both get the draft's path."""
         target = locations.join(self.root, path)
         draft = outputs.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
@@ -66,11 +59,7 @@ class OutputDirectory:
     def make_of(
         self, path: str, pieces: Iterable[Piece], size: int | None, tally: Callable[[memoryview], Totals], *, what: str
     ) -> FileRow:
-        """Returns the row of a file of ``size`` bytes that begins with these pieces (None: that is all of it).
-
-        ``tally`` gets the bytes of the pieces as they were read back. Raises TotalsDisagree where the file holds
-        anything else.
-        """
+        """Make a file of ``size`` bytes (None: all) from pieces; ``tally`` gets their bytes as read back."""
         used = 0
 
         def write(writer: files.FileWriter) -> None:
@@ -102,9 +91,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class FileRow:
-    """One written file: path below the output, content, the units or entries its bytes hold, and the sum of their
-    commit-log offsets, modulo 2**64.
-    """
+    """One written file: path below the output, content, units or entries, and their offset sum modulo 2**64."""
 
     path: str
     content: Content
@@ -113,7 +100,7 @@ class FileRow:
 
 
 def batch_of(rows: Iterable[FileRow]) -> pa.RecordBatch:
-    """Returns rows as columns of ``SCHEMA``."""
+    """Rows as columns of ``SCHEMA``."""
     named = [{"path": row.path, **vars(row.content), "count": row.count, "offset_sum": row.offset_sum} for row in rows]
     return pa.RecordBatch.from_pylist(named, SCHEMA)
 
@@ -126,20 +113,18 @@ class FileRows:
 
     @staticmethod
     def of(batches: Iterable[pa.RecordBatch]) -> FileRows:
-        """Returns the rows of all batches, in their order."""
         return FileRows(pa.Table.from_batches(list(batches), SCHEMA))
 
     @staticmethod
     def concatenate(parts: Iterable[FileRows]) -> FileRows:
-        """Returns the rows of all parts, in their order."""
         return FileRows(pa.concat_tables([SCHEMA.empty_table(), *(part.table for part in parts)]))
 
     def by_path(self) -> FileRows:
-        """Returns the rows in order of their paths, as UTF-8."""
+        """Rows in order of their paths, as UTF-8."""
         return FileRows(self.table.sort_by("path"))
 
     def offset_sum(self) -> int:
-        """Returns the sum of all offsets, modulo 2**64."""
+        """Sum of all offsets, modulo 2**64."""
         return sum_of_offsets(self.table["offset_sum"].to_numpy())
 
     def __len__(self) -> int:

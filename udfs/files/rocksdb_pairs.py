@@ -1,6 +1,4 @@
-"""RocksDB queues: sorted files that a database takes in, made of the staged units and times of a scan; and a database
-compared with these. In a Spark task.
-"""
+"""RocksDB queues in a Spark task: sorted files from staged units and times, and a database compared with them."""
 
 from __future__ import annotations
 
@@ -34,14 +32,14 @@ class UnitSlice:
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """One sorted file to make, of units of the slices in their order."""
+    """One sorted file to make, from the slices in order."""
 
     path: str
     slices: tuple[UnitSlice, ...]
 
 
 def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:
-    """Yields queue offsets and values of a slice's units, some at a time."""
+    """Queue offsets and values of a slice's units, in batches."""
     for begin in range(0, part.count, PAIRS_AT_A_TIME):
         count = min(PAIRS_AT_A_TIME, part.count - begin)
         units = readers.rows(part.units_path, consume_queue.UNIT, part.begin + begin, count)
@@ -60,7 +58,6 @@ class QueueEnds:
     last: tuple[int, int]
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of both."""
         for name, (queue_offset, phy_offset) in ((rocksdb_pairs.MAX, self.last), (rocksdb_pairs.MIN, self.first)):
             key = rocksdb_pairs.end_key(self.topic.encode(), self.queue_id, name)
             yield key, rocksdb_pairs.end_value(phy_offset, queue_offset)
@@ -68,7 +65,7 @@ class QueueEnds:
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """One sorted file: where it lies, and the pairs in it."""
+    """A sorted file and its number of pairs."""
 
     path: str
     pairs: int
@@ -102,7 +99,7 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
 
 
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
-    """Writes the sorted file of the family ``offset``; ``dispatched`` is the end of the last record in a queue."""
+    """Write the sorted file of the family ``offset``; ``dispatched`` is the end of the last queued record."""
     pairs = {key: value for queue in ends for key, value in queue.pairs()}
     pairs[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(dispatched)
     rocksdb.write_sorted_file(path, rocksdb_pairs.FAMILIES[1], sorted(pairs.items()))
@@ -110,22 +107,19 @@ def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
 
 @dataclass(frozen=True)
 class QueuePart:
-    """A part of a queue to compare: queue offsets from ``begin`` on and before ``end`` (None: to its last), with the
-    units that the log makes there, in order.
-    """
+    """Queue offsets [begin, end) to compare (None: to the last), with the log's units there, in order."""
 
     topic: bytes
     queue_id: int
     begin: int
     end: int | None
     slices: tuple[UnitSlice, ...]
-    last: int | None = None
-    """The queue's last unit as the database says."""
+    last: int | None = None  # the queue's last unit by the database
 
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """What was found of a part; ``offset_sum`` is that of the commit-log offsets in the database."""
+    """Comparison of a part; ``offset_sum`` is of the database's commit-log offsets."""
 
     topic: bytes
     queue_id: int

@@ -1,7 +1,7 @@
 """Files of a store against the staged runs of its log, inside a Spark task.
 
-The counterpart of ``build``: the same plan and the same slices of staged runs, but the bytes are compared with those of
-a store's own files instead of being written. Each task gets whole files; what goes back is one small row a file.
+The counterpart of ``build``: same plan and slices, but the bytes are compared instead of written. Each task gets whole
+files and returns one small row a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROWS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class ExtFile:
-    """One file of a queue's consumequeue_ext: ``base`` is the byte offset that names it, ``size`` its length."""
+    """One file of a queue's consumequeue_ext: ``base`` is the byte offset in its name, ``size`` its length."""
 
     path: str
     base: int
@@ -40,9 +40,7 @@ class ExtFile:
 
 @dataclass(frozen=True)
 class QueueCheck:
-    """One consume-queue file to check: what the log makes of it, and where in it the queue's own units lie (places in
-    units, clipped to the file). A file that the log does not know has no slices.
-    """
+    """A consume-queue file to check; the queue's own units are at [begin, end), in units, clipped to the file."""
 
     file: PlannedQueueFile
     begin: int
@@ -53,9 +51,8 @@ class QueueCheck:
 
 @dataclass(frozen=True)
 class ComparedQueueFile:
-    """What was found of one file, that of a queue (topic and queue id) and a byte offset. ``size`` is its length, None
-    where it is missing; ``units`` is the comparison, None where the length is wrong; ``first_expected`` and
-    ``last_expected`` are the commit-log offsets of its first and last own unit.
+    """Result for one file; ``size`` is None if it is missing, ``units`` None if its length is wrong.
+    ``first_expected``, ``last_expected``: commit-log offsets of its first and last own unit.
     """
 
     queue: tuple[str, int]
@@ -68,9 +65,7 @@ class ComparedQueueFile:
 
 @dataclass(frozen=True)
 class CompareQueueFiles:
-    """Compares consume-queue files, batch by batch. ``dispatched`` is how far the broker must have come, None for the
-    whole log.
-    """
+    """Compares consume-queue files in batches; ``dispatched``: where the broker must have come to (None: the end)."""
 
     root: str
     file_size: int
@@ -78,8 +73,7 @@ class CompareQueueFiles:
     decode_rules: DecodeRules
     log: LogExtent
     dispatched: int | None = None
-    batch_queues: bool = False
-    """The files are of BatchCQ topics."""
+    batch_queues: bool = False  # files of BatchCQ topics
 
     def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[ComparedQueueFile]:
         buffer = _FileBuffer(self.file_size)
@@ -132,14 +126,14 @@ class CompareQueueFiles:
 
 
 class _FileBuffer:
-    """The bytes of one file after the other, all of one length. Their last holes are not read."""
+    """Reused buffer for files of one length; holes at their ends are not read."""
 
     def __init__(self, size: int) -> None:
         self.content = bytearray(size)
         self._data_end = 0
 
     def load(self, path: str) -> memoryview:
-        """Takes a file in; returns what lies before its last hole."""
+        """Load a file. Returns the bytes before the hole at its end."""
         end = extents.data_end(path, len(self.content))
         with files.RangeReader(path) as reader:
             reader.read_into(0, memoryview(self.content)[:end])
@@ -150,7 +144,7 @@ class _FileBuffer:
 
 
 def _used_units(content: bytearray | memoryview, at_least: int, unit: int) -> int:
-    """Returns the number of units up to the last that is not zero, and no fewer than ``at_least``."""
+    """Number of units up to the last non-zero one, at least ``at_least``."""
     end = at_least * unit
     if end >= len(content):
         return at_least
@@ -163,7 +157,6 @@ def _used_units(content: bytearray | memoryview, at_least: int, unit: int) -> in
 
 
 def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> Structs:
-    """Returns the first ``count`` units of a file as the log makes them."""
     units = np.zeros(count, kind)
     at = check.begin
     if kind == consume_queue.UNIT:
@@ -175,7 +168,7 @@ def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], read
 
 
 def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, readers: Readers) -> Bools:
-    """Returns which addresses lead to a unit of consumequeue_ext with the expected tags code."""
+    """Which addresses lead to a unit of consumequeue_ext with the expected tags code."""
     offsets = consume_queue_ext.unit_offsets(found["tags_code"])
     agree = np.zeros(len(found), bool)
     for file in ext:
@@ -201,7 +194,7 @@ def _fillers(file: PlannedQueueFile, units: int) -> Bools:
 
 @dataclass(frozen=True)
 class EntrySource:
-    """One staging file of index entries: how many there are, and the commit-log offset of the last."""
+    """A staging file of index entries: their number, and the last one's commit-log offset."""
 
     path: str
     entries: int
@@ -209,7 +202,7 @@ class EntrySource:
 
 
 class StagedRows:
-    """The entries that the log makes, read from the staging files as they are asked for."""
+    """The log's index entries, read from the staging files on demand."""
 
     def __init__(self, sources: Sequence[EntrySource], readers: Readers) -> None:
         self._sources = sources
@@ -220,7 +213,6 @@ class StagedRows:
         self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
 
     def read(self, begin: int, end: int) -> Structs:
-        """Returns rows [begin, end)."""
         first, block = self._cached
         if not (first <= begin and end <= first + len(block)):
             stop = min(max(end, begin + _ROWS_AT_A_TIME), self.rows.total)
@@ -239,7 +231,7 @@ class StagedRows:
         return np.concatenate(parts)
 
     def find(self, offset: int) -> int:
-        """Returns the number of the first row at or after a commit-log offset."""
+        """First row at or after a commit-log offset."""
         source = int(np.searchsorted(self._last_offsets, offset, "left"))
         if source == len(self._sources):
             return self.rows.total
@@ -257,7 +249,7 @@ class StagedRows:
 
 @dataclass(frozen=True)
 class IndexCheck:
-    """One index file to check, and what lies around it."""
+    """An index file to check."""
 
     path: str
     context: FileContext

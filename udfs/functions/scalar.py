@@ -1,9 +1,8 @@
-"""Functions for SQL, on Arrow columns: what the store encodes, as values that people read.
+"""SQL functions on Arrow columns: decode what the store encodes.
 
-Every function takes and returns whole columns and knows no Spark; ``FUNCTIONS`` names each one's return type, and
-``jobs.report.functions`` makes them SQL functions with the ``rmq_`` prefix, whose signatures and comments are in
-``jobs/report/sql/functions.sql``. A null argument gives a null result, and so does a value that is not of the form the
-function reads: a query over millions of rows must not end at a user's odd message key.
+``FUNCTIONS`` has the return types; ``jobs.report.functions`` registers them with the prefix ``rmq_``, with signatures
+and comments in ``jobs/report/sql/functions.sql``. Null or malformed arguments give null: a query over millions of rows
+must not end at one odd message key.
 """
 
 from __future__ import annotations
@@ -23,28 +22,26 @@ from storeformat.record.message_ids import offset_message_ids, parse_offset_mess
 from udfs.functions import traces
 
 _TIME = pa.timestamp("us", "UTC")
-MOST_BYTES_A_BATCH = 512 << 20
-"""Of bodies that are uncompressed: a few bytes can ask for all memory there is. A batch has 10,000 rows."""
+MOST_BYTES_A_BATCH = 512 << 20  # uncompressed bodies of a batch (10,000 rows), which could exhaust memory
 
-_STEPS_AT_A_TIME = 4096
-"""A step of 15 bytes is a mapping of a kilobyte until it is in a column."""
+_STEPS_AT_A_TIME = 4096  # a step of 15 bytes is a mapping of a kilobyte until it is in a column
 
 
 # ----------------------------------------------------------------------------------------------- hashes of the broker
 def java_hash(text: pa.Array) -> pa.Array:
-    """Returns ``String#hashCode``, int32."""
+    """``String#hashCode``, int32."""
     return pa.array(java_hashes(text), pa.int32(), mask=_nulls(text))
 
 
 def index_key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
-    """Returns the hash under which index files keep a key of a topic, int32 (IndexFile#indexKeyHashMethod)."""
+    """Hash of a topic's key in index files, int32 (IndexFile#indexKeyHashMethod)."""
     text = pc.binary_join_element_wise(topic, key, "#")
     return pa.array(index_key_hashes(java_hashes(text)), pa.int32(), mask=_nulls(text))
 
 
 # ---------------------------------------------------------------------------------------------------------------- ids
 def offset_msg_id(store_host: pa.Array, commit_log_offset: pa.Array) -> pa.Array:
-    """Returns the offset message ids of hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
+    """Offset message ids from hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
     texts = store_host.dictionary_encode()
     known = [hosts.host_bytes(text or "") for text in _texts(texts.dictionary)]
     stored = pa.array(known, pa.binary()).take(texts.indices)
@@ -56,7 +53,7 @@ OFFSET_MSG_ID_PARTS = pa.struct([("host", pa.string()), ("port", pa.int32()), ("
 
 
 def offset_msg_id_parts(msg_id: pa.Array) -> pa.Array:
-    """Returns host, port and commit-log offset of offset message ids, struct."""
+    """Host, port and commit-log offset of offset message ids, struct."""
     return pa.array([_offset_msg_id_parts(text) for text in _texts(msg_id)], OFFSET_MSG_ID_PARTS)
 
 
@@ -73,12 +70,12 @@ UNIQ_KEY_PARTS = pa.struct(
 
 
 def uniq_key_parts(uniq_key: pa.Array) -> pa.Array:
-    """Returns what clients put into unique keys, struct: ``ip`` of classic clients, ``mac`` of gRPC clients."""
+    """Parts of unique keys, struct: ``ip`` of classic clients, ``mac`` of gRPC clients."""
     return pa.array([_uniq_key_parts(text) for text in _texts(uniq_key)], UNIQ_KEY_PARTS)
 
 
 def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Array) -> pa.Array:
-    """Returns when clients made their unique keys, timestamp, of the possible months the one nearest ``near``."""
+    """Creation time of unique keys, timestamp: of the possible months the nearest to ``near``."""
     milliseconds = pc.divide(near.cast(pa.timestamp("us", near.type.tz)).cast(pa.int64()), 1000).to_pylist()
     times = [
         _uniq_key_time(text, at, minutes)
@@ -89,7 +86,7 @@ def uniq_key_time(uniq_key: pa.Array, near: pa.Array, utc_offset_minutes: pa.Arr
 
 # --------------------------------------------------------------------------------------------------- parts of a record
 def host_text(host: pa.Array) -> pa.Array:
-    """Returns ``ip:port`` or ``[v6]:port`` of BORNHOST and STOREHOST as stored (8 or 20 bytes), string."""
+    """``ip:port`` or ``[v6]:port`` of stored BORNHOST and STOREHOST (8 or 20 bytes), string."""
     encoded = host.dictionary_encode()
     texts = [_host_text(stored) for stored in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
@@ -99,14 +96,12 @@ PROPERTIES = pa.map_(pa.string(), pa.string())
 
 
 def properties_map(properties: pa.Array) -> pa.Array:
-    """Returns a record's property bytes as map, by MessageDecoder#string2messageProperties (4.9.1 and later)."""
+    """Property bytes as a map, by MessageDecoder#string2messageProperties (4.9.1 and later)."""
     return pa.array([None if raw is None else _properties(raw) for raw in properties.to_pylist()], PROPERTIES)
 
 
 def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
-    """Returns bodies as the producer had them, binary; null where the bytes are not what the flags say, and where they
-    would grow beyond what a batch of rows may take.
-    """
+    """Decompressed bodies, binary; null if bytes contradict the flags or a batch exceeds its limit."""
     plain: list[bytes | None] = []
     room = MOST_BYTES_A_BATCH
     for raw, flag in zip(body.to_pylist(), sys_flag.to_pylist(), strict=True):
@@ -118,7 +113,7 @@ def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
 
 
 def trace_messages(body: pa.Array) -> pa.Array:
-    """Returns the steps in uncompressed bodies of the trace topic, a list of ``udfs.functions.traces.STEP`` each."""
+    """Steps in uncompressed bodies of the trace topic, lists of ``udfs.functions.traces.STEP``."""
     ends, parts = [0], [pa.array([], traces.STEP)]
 
     def steps_of_all() -> Iterator[dict[str, Any]]:
@@ -158,7 +153,7 @@ def _nulls(column: pa.Array) -> Any:
 
 
 def _texts(column: pa.Array) -> list[str | None]:
-    """Returns the values of a text column; Spark lets bytes be in one that are no UTF-8."""
+    """Spark allows bytes that are not UTF-8 in a text column."""
     return [None if raw is None else decode_java_utf8(raw) for raw in column.cast(pa.binary()).to_pylist()]
 
 

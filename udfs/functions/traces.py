@@ -1,7 +1,7 @@
-"""Bodies of the trace topic (``RMQ_SYS_TRACE_TOPIC``): what producers and consumers tell about each message.
+"""Bodies of the trace topic (``RMQ_SYS_TRACE_TOPIC``), from producers and consumers.
 
-A body is text: steps end with 0x02, their fields are divided by 0x01. Mirrors TraceDataEncoder#encoderFromContextBean;
-run with the clients of 4.6.1, 4.9.8, 5.1.4, 5.3.3 and 5.5.0, which agree but for what is in brackets.
+Text: steps end with 0x02, their fields are separated by 0x01. Mirrors TraceDataEncoder#encoderFromContextBean; run
+with the clients of 4.6.1, 4.9.8, 5.1.4, 5.3.3 and 5.5.0, which differ only in brackets.
 
 ==============  ===================================================================================================
 Pub             time, region, group, topic, msg id, tags, keys, store host, body size, cost, message type,
@@ -13,8 +13,7 @@ EndTransaction  time, region, group, topic, msg id, tags, keys, store host, mess
 Recall          time, region, group, topic, msg id, success (5.3 and later)
 ==============  ===================================================================================================
 
-The msg id is the message's UNIQ_KEY; a SubBefore and its SubAfter share request id and msg id. Times and costs are in
-milliseconds.
+The msg id is the UNIQ_KEY; a SubBefore and its SubAfter share request id and msg id. Times and costs are milliseconds.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ STEP = pa.struct([
     ("transaction_state", pa.string()),
     ("from_transaction_check", pa.bool_()),
 ])  # fmt: skip
-"""One step; fields that its kind does not have, or that are empty, are null."""
+"""One step; fields that its kind lacks, or that are empty, are null."""
 
 _PUB = "time region group_name topic msg_id tags keys store_host body_size cost_ms message_type"
 _SUB_AFTER = "request_id msg_id cost_ms success keys context_code"
@@ -78,9 +77,8 @@ _MICROSECONDS = 1000
 
 
 def parse_steps(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the steps of one body as mappings with the fields of ``STEP``; what is of no known kind is left out.
-
-    A step with more fields than any known layout is read by the longest one: clients only ever add fields at the end.
+    """Steps of one body as mappings with the fields of ``STEP``, without unknown kinds. A step with more fields than
+    any layout is read by the longest: clients only add fields at the end.
     """
     for part in text.split(STEP_SEPARATOR):
         kind, *fields = part.split(FIELD_SEPARATOR)

@@ -1,4 +1,4 @@
-"""The log, read by tasks: its units and index entries as staged runs, and what else a scan tells.
+"""Tasks that read the log: units and index entries as staged runs, and other results of a scan.
 
 =================  ===================================================================================================
 ``scan``           one split: its chain, its units and entries, and what the driver needs to know of them
@@ -10,5 +10,5 @@
 ``log_copies``     the same log in several places: where they differ
 =================  ===================================================================================================
 
-Damage is in what they return, and raises nothing. Times are milliseconds, sums of commit-log offsets are modulo 2**64.
+Results describe damage; it raises nothing. Times are milliseconds, sums of commit-log offsets are modulo 2**64.
 """

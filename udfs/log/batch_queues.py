@@ -1,7 +1,7 @@
-"""Units of BatchCQ topics of one split, staged for those that build files of ``batchconsumequeue/``.
+"""Units of BatchCQ topics of one split, staged to build files of ``batchconsumequeue/``.
 
-The scan leaves them in one more staging file a split, ``*.batches``: packed units as on disk, grouped by queue. A run
-is the units of one queue from one flush, cut before every unit that starts its queue over (base 0).
+A split's staging file ``*.batches`` has packed units as on disk, grouped by queue. A run is the units of one queue from
+one flush, cut before every unit that starts its queue over (base 0).
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ _FLUSH_UNITS = 1 << 18
 
 @dataclass(frozen=True)
 class BatchRuns:
-    """One row a run: ``counts`` units, which stand for ``messages``, from unit ``begins`` of the scan's batch file;
-    ``births`` marks base 0.
-    """
+    """One row a run: ``counts`` units for ``messages`` from unit ``begins`` of the file; ``births`` marks base 0."""
 
     topic_codes: Int32s
     queue_ids: Int32s
@@ -46,9 +44,7 @@ NO_BATCHES = StagedBatches()
 
 
 class BatchRunWriter(StagedFile):
-    """Collects batch units of one split and writes them grouped by queue; without a ``directory`` they are only summed
-    up.
-    """
+    """Writes a split's batch units grouped by queue; without a ``directory`` it only counts them."""
 
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(directory, f"{name}.batches")
@@ -56,14 +52,13 @@ class BatchRunWriter(StagedFile):
         self._runs: list[BatchRuns] = []
 
     def add(self, units: BatchUnits) -> None:
-        """Takes units whose topic codes are the scan's."""
+        """Add units with the scan's topic codes."""
         if len(units.units):
             self._waiting.append(units)
         if sum(len(part.units) for part in self._waiting) >= _FLUSH_UNITS:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is waiting."""
         if not self._waiting:
             return
         topics = np.concatenate([part.topic_codes for part in self._waiting])
@@ -90,7 +85,6 @@ class BatchRunWriter(StagedFile):
         self.take(units, units["phy_offset"])
 
     def staged(self) -> StagedBatches:
-        """Returns what was written, its runs in the order of the file."""
         if not self._runs:
             return NO_BATCHES
         names = BatchRuns.__dataclass_fields__

@@ -1,6 +1,4 @@
-"""What is left of a damaged log, inside a Spark task: which offsets are those of records, as the chain tells, and what
-survived from where a chain broke to the end of its segment, one task a segment.
-"""
+"""Records at given offsets, original messages, and survivors of damage (one task a segment), in a Spark task."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class RecordFound:
 
 @dataclass(frozen=True)
 class FindRecords:
-    """Finds which offsets are records of the log: those to which the sizes lead, not what only looks like one."""
+    """Finds which offsets are records by the chain of sizes, not by certificate."""
 
     decode_rules: DecodeRules
 
@@ -70,9 +68,7 @@ ORIGIN = b"ORIGIN_MESSAGE_ID"
 
 @dataclass(frozen=True)
 class FindOrigins:
-    """Finds the commit-log offsets of the messages of which some in the splits were made, to be read again. An id that
-    names another broker than the one that stored the copy is passed over (SendMessageProcessor#consumerSendMsgBack).
-    """
+    """Finds original offsets of messages, if the id is this broker's (SendMessageProcessor#consumerSendMsgBack)."""
 
     decode_rules: DecodeRules
 
@@ -91,7 +87,7 @@ class FindOrigins:
 
 
 def _store_host(block: RecordBlock, row: int) -> str:
-    """Returns STOREHOST as an offset message id has it: address and port, in hex digits."""
+    """STOREHOST as in an offset message id: address and port in hex."""
     end = int(block.heads.body_start[row]) - 16  # RECONSUMETIMES, Prepared Transaction Offset, BODYLEN
     size = m.HOST_V6 if int(block.heads.sys_flag[row]) & m.STORE_HOST_V6 else m.HOST_V4
     return block.buffer[end - size : end].tobytes().hex().upper()
@@ -99,7 +95,7 @@ def _store_host(block: RecordBlock, row: int) -> str:
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """How to survey. An instance is called with an iterator of places where chains broke off."""
+    """Surveys places where chains broke off."""
 
     decode_rules: DecodeRules
     keep_crc_failures: bool = False

@@ -1,4 +1,4 @@
-"""Two copies of a log held against each other, inside a Spark task, and one made out of several."""
+"""Compare two copies of a log in a Spark task, and make one from several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class SharedRange:
-    """Bytes [begin, end) of the log that lie in a segment of one copy, and in the same one of another."""
+    """Bytes [begin, end) of the log in the same segment of two copies."""
 
     one: Segment
     other: Segment
@@ -24,7 +24,7 @@ class SharedRange:
 
 
 def first_difference(shared: SharedRange) -> int | None:
-    """Returns the log offset of the first byte in which two copies of a range differ, None where they are the same."""
+    """Log offset of the first differing byte in two copies of a range."""
     with files.RangeReader(shared.one.path) as one, files.RangeReader(shared.other.path) as other:
         for at in range(shared.begin, shared.end, CHUNK):
             sides = ((one, shared.one), (other, shared.other))
@@ -36,15 +36,13 @@ def first_difference(shared: SharedRange) -> int | None:
 
 
 def compare_copies(ranges: Iterator[SharedRange]) -> Iterator[int | None]:
-    """Yields, for each range that two copies share, where they first differ in it."""
+    """``first_difference`` of each range."""
     return map(first_difference, ranges)
 
 
 @dataclass(frozen=True)
 class MadeSegment:
-    """A segment to be made: all of ``own`` that its file holds, with some ranges taken from the same segment of other
-    copies; zeros where none has bytes.
-    """
+    """A segment to make from ``own``'s file and ranges of other copies; zeros elsewhere."""
 
     own: Segment
     path: str
@@ -52,7 +50,7 @@ class MadeSegment:
 
 
 def parts_of(made: MadeSegment) -> Iterator[tuple[int, bytes]]:
-    """Yields the bytes of a segment to be made, with their positions in it."""
+    """Positions and bytes of a segment to make."""
     own = made.own
     held = own.end - own.missing
     at = own.base
@@ -69,7 +67,7 @@ def parts_of(made: MadeSegment) -> Iterator[tuple[int, bytes]]:
 
 
 def make_segment(made: MadeSegment) -> None:
-    """Writes a segment to ``made.path``; raises WriteFailed if a file is there, MissingInput if a copy has shrunk."""
+    """Write a segment to ``made.path``, a new file."""
     with files.FileWriter(made.path) as writer:
         for position, data in parts_of(made):
             writer.write_at(position, data)
@@ -77,6 +75,6 @@ def make_segment(made: MadeSegment) -> None:
 
 
 def ranges_by_segment(ranges: Sequence[tuple[int, int]], segment: Segment) -> list[tuple[int, int]]:
-    """Returns the parts of ranges that lie in a segment."""
+    """Clip ranges to a segment."""
     cut = [(max(begin, segment.base), min(end, segment.end)) for begin, end in ranges]
     return [(begin, end) for begin, end in cut if begin < end]

@@ -1,8 +1,8 @@
 """Commit-log splits -> packed runs, inside a Spark task.
 
-A scan walks the chain of one split block by block and leaves the units and entries of its records in the staging
-directory (``staged_runs``, ``batch_queues``). Only a summary goes back to the driver: what the chain was, and one row a
-run. Memory is bounded by a block and what a writer of runs collects.
+A scan walks one split's chain block by block and leaves units and entries in the staging directory (``staged_runs``,
+``batch_queues``). The driver only gets a summary: the chain, and one row a run. Memory: a block, and the buffers of run
+writers.
 """
 
 from __future__ import annotations
@@ -55,17 +55,12 @@ _RECENT = slice(Tally.THIRD_TIME, Tally.LAST_TIME + 1)
 
 @dataclass(frozen=True)
 class ScanTask:
-    """How to scan: the configuration that goes to every task. An instance is called with an iterator of splits.
-
-    Without a ``staging`` directory runs are only summed up, not written. Raises WriteFailed if that directory is not
-    there: it is on a disk that not every machine of the cluster sees.
-    """
+    """Scan configuration of every task; without ``staging`` runs are only counted."""
 
     staging: str
     decode_rules: DecodeRules
     dispatch_rules: DispatchRules
-    topics: tuple[TopicFilter, ...] = ()
-    """The queues whose units are wanted; empty means all."""
+    topics: tuple[TopicFilter, ...] = ()  # queues whose units are wanted; empty: all
     with_units: bool = True
     with_entries: bool = True
     with_times: bool = False
@@ -81,9 +76,7 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """Offsets in the log, -1 where there is none: of the last record that was dispatched to anything (foreign ones too,
-    as the broker dispatches them), of the last one with a unit, and of the last one with an index entry.
-    """
+    """Log offsets of the last record dispatched (even foreign), with a unit, and with an index entry; -1 for none."""
 
     last: int = -1
     last_unit: int = -1
@@ -92,45 +85,35 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True)
 class StoreTimes:
-    """Store timestamps of the records of a split, in milliseconds: of its first and its last one, None where it holds
-    none, and of the last three.
-    """
+    """Store timestamps of a split's records in milliseconds: first, last, and the last three."""
 
     first: int | None = None
     last: int | None = None
     recent: tuple[int, ...] = ()
-    latest: int = 0
-    """The highest, which is not the last one where the clock was set back."""
+    latest: int = 0  # the highest: not the last if the clock was set back
 
 
 @dataclass(frozen=True, slots=True)
 class FromProperties:
-    """What properties of records say that only some scans read."""
+    """Results from properties that only some scans decode."""
 
-    real_queues: tuple[tuple[str, int], ...] = ()
-    """Topic and queue id of messages that wait; where the rules of decoding have ``REAL_PROPERTIES``."""
-    subscriptions: frozenset[Subscription] = frozenset()
-    """Which groups read which topics; where they have ``SUBSCRIPTION_PROPERTIES``."""
-    timers: tuple[TimerEvent, ...] = ()
-    """What waits, and what waits no longer; where they have ``TIMER_PROPERTIES``."""
+    real_queues: tuple[tuple[str, int], ...] = ()  # of waiting messages; with ``REAL_PROPERTIES``
+    subscriptions: frozenset[Subscription] = frozenset()  # with ``SUBSCRIPTION_PROPERTIES``
+    timers: tuple[TimerEvent, ...] = ()  # with ``TIMER_PROPERTIES``
 
 
 @dataclass(frozen=True, slots=True)
 class SplitScan:
-    """What one split holds. Totals are of the chain from ``report.start`` to ``report.end``."""
+    """Result of one split. Totals are of the chain from ``report.start`` to ``report.end``."""
 
     report: ChainReport
     records: int = 0
     record_bytes: int = 0
-    foreign_records: tuple[tuple[int, int], ...] = ()
-    """Offset and size of each."""
-    foreign_refs: tuple[RecordRef, ...] = ()
-    """What the first of them say of themselves."""
-    fillers: tuple[tuple[int, int], ...] = ()
-    """Records that a repair put in the place of lost ones: offset and size."""
+    foreign_records: tuple[tuple[int, int], ...] = ()  # offset and size
+    foreign_refs: tuple[RecordRef, ...] = ()  # of the first of them
+    fillers: tuple[tuple[int, int], ...] = ()  # offset and size of records that a repair wrote over lost ones
     properties: FromProperties = FromProperties()
-    topics: tuple[bytes, ...] = ()
-    """The topics of its units, which have numbers in their runs."""
+    topics: tuple[bytes, ...] = ()  # numbered by the runs
     units: StagedUnits = NO_UNITS
     batches: StagedBatches = NO_BATCHES
     entries: Staged = NO_ENTRIES
@@ -139,26 +122,22 @@ class SplitScan:
 
     @property
     def runs(self) -> Runs:
-        """The runs of its units, one row each."""
         return Runs.unpack(self.units.packed_runs)
 
     def queues(self) -> set[tuple[str, int]]:
-        """Returns topic and queue id of all its units."""
+        """Topic and queue id of all its units."""
         names = topic_names(self.topics)
         columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.runs, self.batches.runs)]
         return {(names[code], queue_id) for both in columns for code, queue_id in zip(*both, strict=True)}
 
     @property
     def head_bytes(self) -> int:
-        """Bytes before the records that are not part of them: the heads of DLedger entries."""
+        """Bytes of DLedger entry heads before the records."""
         return self.report.split.segment.framing.head_size * self.records
 
 
 def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None] | None = None) -> SplitScan:
-    """Returns the summary of one split and leaves its runs in the staging directory.
-
-    ``also`` gets all its records, decoded, block by block.
-    """
+    """Scan one split and stage its runs; ``also`` gets all its records, decoded, block by block."""
     with files.RangeReader(split.segment.path) as reader:
         window = BlockWindow(reader, split.segment)
         start, zero = split.first_record, True
@@ -203,10 +182,7 @@ def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task
 
 
 class _Dispatch:
-    """Dispatches blocks to the writers of the staging files, and adds up; a context manager over those files.
-
-    With ``takes_plain`` a pass may take plain records, so that they are in no block.
-    """
+    """Dispatches blocks to the staging writers and counts; ``takes_plain``: plain records bypass the blocks."""
 
     def __init__(self, task: ScanTask, split: Split, *, takes_plain: bool) -> None:
         self._task = task
@@ -250,7 +226,7 @@ class _Dispatch:
                 writer.close(kind, error)
 
     def take(self, buffer: Bytes, positions: Int64s, buffer_offset: int) -> int:
-        """Takes plain records from the front, in one pass; returns how many."""
+        """Dispatch plain records from the front in one pass."""
         plain, units, taken = self._plain, self._units, 0
         while plain is not None and taken < len(positions):
             self._tally[Tally.UNITS] = units.waiting
@@ -263,12 +239,11 @@ class _Dispatch:
         return taken
 
     def _take_entries(self) -> None:
-        """Takes the index entries that wait in the pass: before others, and before there is no room for more."""
+        """Move buffered index entries of the plain pass: before others, and before the buffer is full."""
         if self._plain is not None:
             self._entries.add_rows(self._plain.entries(self._tally))
 
     def add(self, block: RecordBlock) -> None:
-        """Takes the records of one block."""
         tally, heads = self._tally, block.heads
         own = ~block.foreign
         times = heads.store_timestamp[own]
@@ -328,7 +303,6 @@ class _Dispatch:
             self._tally[Tally.LAST_ENTRY] = entries.offsets[-1]
 
     def summary(self, report: ChainReport) -> SplitScan:
-        """Returns what was written, with the report of its chain."""
         sums = dict(zip(Tally, self._tally.tolist(), strict=True))
         records = sums[Tally.RECORDS]
         return SplitScan(
@@ -360,7 +334,7 @@ def _code(topics: dict[bytes, int], topic: bytes) -> int:
 
 
 def _fillers(block: RecordBlock) -> list[tuple[int, int]]:
-    """Returns offset and size of the records that a repair of the log put in the place of lost ones."""
+    """Offset and size of records that a repair wrote over lost ones."""
     codes = [code for code, topic in enumerate(block.topics) if is_filler(topic)]
     if not codes:
         return []

@@ -1,4 +1,4 @@
-"""Staged files: what a scan writes them with, the slices of them that an output file consists of, and their readers."""
+"""Staged files: their writer, the slices of them that make an output file, and readers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Rows of staged files, one slice after the other: slice i is ``counts[i]`` rows from row ``begins[i]`` of
-    ``sources[source_of[i]]``. 32 bits are enough: a split and an output file hold fewer rows.
-    """
+    """Slice i is ``counts[i]`` rows from row ``begins[i]`` of ``sources[source_of[i]]``; a split's rows fit int32."""
 
     sources: tuple[str, ...]
     source_of: Int32s
@@ -31,7 +29,7 @@ class Slices:
 
     @staticmethod
     def of(*slices: tuple[str, int, int]) -> Slices:
-        """Returns slices given as (source, begin, count)."""
+        """Slices from (source, begin, count)."""
         sources = {source: number for number, source in enumerate(dict.fromkeys(source for source, _, _ in slices))}
         columns = [(sources[source], begin, count) for source, begin, count in slices]
         return Slices(tuple(sources), *np.array(columns, np.int32).reshape(-1, 3).T)
@@ -40,13 +38,11 @@ class Slices:
         return len(self.counts)
 
     def __getitem__(self, part: slice) -> Slices:
-        """Returns some of the slices, with the sources that these have."""
         used, source_of = np.unique(self.source_of[part], return_inverse=True)
         sources = tuple(self.sources[source] for source in used.tolist())
         return Slices(sources, source_of.astype(np.int32), self.begins[part], self.counts[part])
 
     def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        """Yields source, begin and count of each slice."""
         for source, begin, count in zip(
             self.source_of.tolist(), self.begins.tolist(), self.counts.tolist(), strict=True
         ):
@@ -54,7 +50,6 @@ class Slices:
 
     @property
     def rows(self) -> int:
-        """Number of rows in all slices."""
         return int(self.counts.sum(dtype=np.int64))
 
     @property
@@ -68,9 +63,7 @@ class Slices:
         return self.sources[self.source_of[-1]], int(self.begins[-1] + self.counts[-1]) - 1
 
     def cut(self, every: int, first: int = 0) -> Iterator[tuple[int, Slices]]:
-        """Yields the number and the slices of each file that takes ``every`` rows, if the first row of all has the
-        place ``first``.
-        """
+        """Number and slices of each file of ``every`` rows, with the first row at place ``first``."""
         ends = np.cumsum(self.counts, dtype=np.int64) + first
         begins = ends - self.counts
         rows, numbers, piece_begins, piece_ends = cut_ranges(begins, ends, every)
@@ -85,7 +78,7 @@ class Slices:
             yield int(numbers[begin]), pieces[begin:end]
 
     def steps(self, most: int) -> Iterator[tuple[str, int, int]]:
-        """Yields source, begin and count of pieces of at most ``most`` rows, in order."""
+        """Source, begin and count of pieces of at most ``most`` rows, in order."""
         for source, begin, count in self:
             for first in range(begin, begin + count, most):
                 yield source, first, min(most, begin + count - first)
@@ -93,9 +86,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Rows of one split: how many, the sum of their commit-log offsets modulo 2**64, and the file with them, where one
-    was written.
-    """
+    """Number of a split's rows, their offset sum modulo 2**64, and their file, if written."""
 
     count: int = 0
     offset_sum: int = 0
@@ -103,9 +94,7 @@ class Staged:
 
 
 class StagedFile:
-    """One file that a scan stages: it appears with the first rows in it. Without a ``directory`` none is wanted, and
-    rows are only counted.
-    """
+    """A staging file, created with its first rows. Without a ``directory`` rows are only counted."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.wanted = bool(directory)
@@ -116,33 +105,32 @@ class StagedFile:
 
     @property
     def path(self) -> str:
-        """Where the rows are; empty where there are none."""
+        """Path of the rows; empty without any."""
         return self._path if self._file else ""
 
     def take(self, rows: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> None:
-        """Counts rows, a contiguous array whose records lie at these offsets in the log, and writes them."""
+        """Count rows, a contiguous array, with their log offsets, and write them."""
         if self.wanted and len(rows):
             self.write(rows)
         self.count += len(rows)
         self._offset_sum = (self._offset_sum + sum_of_offsets(offsets)) % (1 << 64)
 
     def totals(self) -> Staged:
-        """Returns what was counted, and where it is."""
         return Staged(self.count, self._offset_sum, self.path)
 
     def write(self, rows: npt.NDArray[Any]) -> None:
-        """Appends rows, a contiguous array."""
+        """Append rows, a contiguous array."""
         self._file = self._file or self._open.enter_context(files.new_stream(self._path))
         with files.writing(self._path):
             self._file.write(rows.view(np.uint8).data)
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        """Closes the file; after an exception it is removed."""
+        """Close the file; after an exception it is removed."""
         self._open.__exit__(kind, error, None)
 
 
 class Readers:
-    """Keeps the files of one task open; a task reads many slices of few files."""
+    """Keeps a task's files open: it reads many slices of few files."""
 
     _MOST = 256
 
@@ -150,7 +138,6 @@ class Readers:
         self._open: dict[str, files.RangeReader] = {}
 
     def open(self, path: str) -> files.RangeReader:
-        """Returns the reader of a file."""
         if path not in self._open:
             if len(self._open) >= self._MOST:
                 self._open.pop(next(iter(self._open))).close()
@@ -160,7 +147,7 @@ class Readers:
     def rows(
         self, path: str, kind: np.dtype[Any], begin: int, count: int, buffer: bytearray | None = None
     ) -> npt.NDArray[Any]:
-        """Returns ``count`` rows of dtype ``kind`` from row ``begin`` on; in a ``buffer`` until that is used again."""
+        """``count`` rows of ``kind`` from row ``begin`` on, valid until ``buffer``, if given, is reused."""
         content = memoryview(buffer or bytearray(count * kind.itemsize))[: count * kind.itemsize]
         self.open(path).read_into(begin * kind.itemsize, content)
         return np.frombuffer(content, kind)

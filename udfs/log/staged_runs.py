@@ -1,4 +1,4 @@
-"""Consume-queue units and index entries of one split, staged for those that build files of them.
+"""Consume-queue units and index entries of one split, staged to build files.
 
 =============  ============================================================================================
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
@@ -7,7 +7,7 @@
 ``*.entries``  index entries in the broker's order of ``putKey``: ``storeformat.index.entries.ROW``
 =============  ============================================================================================
 
-A file appears with the first thing in it. Memory is bounded by ``_FLUSH_UNITS`` units.
+A file is created with its first row. Memory: ``_FLUSH_UNITS`` units.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ _PACKED = tuple(
     )
     for name in names
 )
-"""The columns of ``Runs`` one after the other, the widest first, so that each begins at a multiple of its width."""
+"""The columns of ``Runs``, widest first, so that each is aligned to its width."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """One row a run: ``count`` units of queue (``topic_codes`` into the scan's topics, ``queue_ids``) from
-    ``first_queue_offsets`` on, which lie from unit ``begin`` on in the units file; ``first_offsets`` and
-    ``last_offsets`` are where the first and the last one's record lie in the log. Of a ``light`` run the queue is not
-    the records' own.
+    """One row a run: ``counts`` units of a queue (``topic_codes`` into the scan's topics) from ``first_queue_offsets``
+    on, at unit ``begins`` of the units file; ``first_offsets``, ``last_offsets``: log offsets of the first and last
+    record. ``light``: units in a queue that is not the records' own.
     """
 
     topic_codes: Int32s
@@ -57,18 +56,17 @@ class Runs:
 
     @staticmethod
     def concatenate(parts: list[Runs]) -> Runs:
-        """Returns the rows of all parts."""
         if not parts:
             return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
         return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
 
     def pack(self) -> bytes:
-        """Returns all rows in 49 bytes each: what the driver keeps of a split, where arrays would take 900 more."""
+        """All rows in 49 bytes each: the driver's copy, where arrays would take 900 more a split."""
         return b"".join(getattr(self, name).astype(dtype, copy=False).tobytes() for name, dtype in _PACKED)
 
     @staticmethod
     def unpack(packed: bytes) -> Runs:
-        """Returns what was packed; the columns are read-only."""
+        """Inverse of ``pack``; the columns are read-only."""
         count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
         columns = {}
         for name, dtype in _PACKED:
@@ -79,7 +77,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class StagedUnits(Staged):
-    """Units of one split, with their runs (``Runs.pack``), and the file of their store times where one was written."""
+    """Units of one split with their runs (``Runs.pack``), and the file of store times, if written."""
 
     packed_runs: bytes = b""
     times_path: str = ""
@@ -89,22 +87,18 @@ NO_UNITS, NO_ENTRIES = StagedUnits(), Staged()
 
 
 class RunWriter:
-    """Collects units of one split and writes them grouped into runs, to two files of a directory.
-
-    Without a ``directory`` runs are only summed up. Light units are runs of their own.
-    """
+    """Writes a split's units grouped into runs; light units have runs of their own."""
 
     def __init__(self, directory: str, name: str, *, with_times: bool) -> None:
         self._units_file = StagedFile(directory, f"{name}.units")
         self._times_file = StagedFile(directory if with_times else "", f"{name}.times")
-        self.room = UnitColumns.of(_FLUSH_UNITS)
-        """Units that wait to be grouped; the first ``waiting`` rows are filled."""
+        self.room = UnitColumns.of(_FLUSH_UNITS)  # units to be grouped; the first ``waiting`` rows are filled
         self.waiting = 0
         self._light = np.zeros(_FLUSH_UNITS, bool)
         self._runs: list[Runs] = []
 
     def add(self, units: UnitColumns, light: Bools) -> None:
-        """Takes units whose topic codes are the scan's."""
+        """Add units with the scan's topic codes."""
         taken, count = 0, len(units.offsets)
         while taken < count:
             self.make_room()
@@ -116,12 +110,11 @@ class RunWriter:
             self.waiting += step
 
     def make_room(self) -> None:
-        """Writes what is waiting if there is no room for one more."""
+        """Flush if there is no room for one more."""
         if self.waiting == _FLUSH_UNITS:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is waiting."""
         count, self.waiting = self.waiting, 0
         if not count:
             return
@@ -147,12 +140,11 @@ class RunWriter:
         self._units_file.take(packed, packed["phy_offset"])
 
     def close(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
-        """Closes the files; after an exception they are removed."""
+        """Close the files; after an exception they are removed."""
         self._units_file.close(kind, error)
         self._times_file.close(kind, error)
 
     def staged(self) -> StagedUnits:
-        """Returns what was written, its runs in the order of the file."""
         units, packed = self._units_file.totals(), Runs.concatenate(self._runs).pack()
         return StagedUnits(units.count, units.offset_sum, units.path, packed, self._times_file.path)
 
@@ -161,7 +153,7 @@ class EntryWriter(StagedFile):
     """Writes index entries of one split as they come."""
 
     def add(self, entries: IndexEntries, tags: Bools | None) -> None:
-        """Takes entries; those of ``tags`` get the mark, if they are given."""
+        """Write entries, with ``TAG_MARK`` on those of ``tags``."""
         rows = np.empty(len(entries.offsets), ROW)
         rows["key_hash"], rows["offset"] = entries.key_hashes, entries.offsets
         rows["store_timestamp"] = entries.store_timestamps
@@ -170,6 +162,6 @@ class EntryWriter(StagedFile):
         self.add_rows(rows.view(np.uint8))
 
     def add_rows(self, content: Bytes) -> None:
-        """Takes entries as the bytes of rows of ``ROW``."""
+        """Write entries given as bytes of ``ROW``s."""
         rows = content.view(ROW)
         self.take(rows, rows["offset"])

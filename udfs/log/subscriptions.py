@@ -1,7 +1,7 @@
-"""Which groups read which topics, as far as retried and dead messages show it, inside a Spark task.
+"""Which groups read which topics, by retried and dead messages, inside a Spark task.
 
-A record in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or one that waits for ``%RETRY%GROUP``, proves that the group reads the
-topic in RETRY_TOPIC or DLQ_ORIGIN_TOPIC. It had one message; nothing follows for those before it.
+A record in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or one that waits for ``%RETRY%GROUP``, proves that the group had one
+message of the topic in RETRY_TOPIC or DLQ_ORIGIN_TOPIC; it proves nothing about earlier ones.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from udfs.log.timers import texts_of
 
 SUBSCRIPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")
 
-Subscription = tuple[str, str]
-"""Topic and group."""
+Subscription = tuple[str, str]  # topic and group
 
 
 def subscriptions_in(block: RecordBlock) -> Iterator[Subscription]:
-    """Yields what the records of a block show that was decoded with ``SUBSCRIPTION_PROPERTIES``."""
+    """Subscriptions shown by a block decoded with ``SUBSCRIPTION_PROPERTIES``."""
     names = [topic.decode("utf-8", "replace") for topic in block.topics]
     holders = [code for code, name in enumerate(names) if name.startswith(PREFIXES) or name == SCHEDULE_TOPIC]
     rows = np.flatnonzero(~block.foreign & np.isin(block.topic_codes, holders))

@@ -1,7 +1,7 @@
-"""Messages that wait under topics of the broker's own, inside a Spark task: where they go, and what became of timers.
+"""Messages that wait in system topics, inside a Spark task: their destination, and the fate of timers.
 
-They are delivered to REAL_TOPIC, queue REAL_QID: a topic may have such messages alone (``storeformat.record.pending``).
-Of timer messages more is told:
+They are delivered to REAL_TOPIC, queue REAL_QID: a topic may have only such messages (``storeformat.record.pending``).
+Timer messages:
 
 ===================================  =================================================================================
 record                               is
@@ -12,8 +12,8 @@ with TIMER_DEQUEUE_MS                a message that waited: delivered to its top
                                      stored anew because its time was too far away
 ===================================  =================================================================================
 
-The one and the other have unique key, TIMER_OUT_MS and born time in common (TimerMessageStore#convertMessage copies all
-properties); one without a unique key has its body's CRC instead. Mirrors 5.0.0 to 5.4.0.
+Both have the same unique key, TIMER_OUT_MS and born time (TimerMessageStore#convertMessage copies all properties);
+without a unique key the body's CRC counts. Mirrors 5.0.0 to 5.4.0.
 """
 
 from __future__ import annotations
@@ -32,17 +32,15 @@ from storeformat.record.pending import HOLDING_TOPICS, PREFIXES, TIMER_TOPIC
 
 TIMER_PROPERTIES = (m.UNIQ_KEY, b"TIMER_OUT_MS", b"TIMER_DEQUEUE_MS", b"TIMER_DEL_UNIQKEY", b"REAL_TOPIC")
 
-_COPIED = (*PREFIXES, SCHEDULE_TOPIC)
-"""What is retried has all properties of what was delivered, and ends no wait."""
+_COPIED = (*PREFIXES, SCHEDULE_TOPIC)  # retried messages have all properties of the delivered one, but end no wait
 
-Identity = tuple[str, int, int]
-"""Unique key or CRC, TIMER_OUT_MS, born time."""
+Identity = tuple[str, int, int]  # unique key or CRC, TIMER_OUT_MS, born time
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingTimer:
-    """A message in the timer queue; ``recalls`` says that it ends the wait of another, ``due`` -1 that its time
-    cannot be read, ``queue_offset`` -1 that it is not in queue 0, the only one that a broker reads.
+    """A message in the timer queue. ``recalls``: it ends the wait of another. ``due`` -1: unreadable. ``queue_offset``
+    -1: not in queue 0, the only one that a broker reads.
     """
 
     offset: int
@@ -63,7 +61,7 @@ class TimerEvent:
 
 
 def timer_events(block: RecordBlock) -> list[TimerEvent]:
-    """Returns the events of a block decoded with ``TIMER_PROPERTIES``, in the order of the log."""
+    """Events of a block decoded with ``TIMER_PROPERTIES``, in log order."""
     codes = [code for code, topic in enumerate(block.topics) if topic == TIMER_TOPIC.encode()]
     in_queue = np.isin(block.topic_codes, codes)
     dequeued = block.properties[b"TIMER_DEQUEUE_MS"].lengths > 0
@@ -93,7 +91,7 @@ def _events(block: RecordBlock, rows: Int64s, in_queue: Bools) -> Iterable[Timer
 
 
 def texts_of(block: RecordBlock, name: bytes, rows: Int64s) -> list[str]:
-    """Returns the values of a property in some rows, empty where a record lacks it."""
+    """Values of a property in some rows, empty where a record lacks it."""
     spans, values = block.properties[name], [""] * len(rows)
     there = np.flatnonzero(spans.lengths[rows] > 0)
     for place, text in zip(there.tolist(), span_texts(block.buffer, spans, rows[there]), strict=True):
@@ -102,12 +100,11 @@ def texts_of(block: RecordBlock, name: bytes, rows: Int64s) -> list[str]:
 
 
 REAL_PROPERTIES = (b"REAL_TOPIC", b"REAL_QID")
-MOST_QUEUES = 1 << 16
-"""A larger number in REAL_QID is not believed: a broker would make so many queues."""
+MOST_QUEUES = 1 << 16  # a larger REAL_QID is not trusted: a broker would make that many queues
 
 
 def real_queues(block: RecordBlock) -> set[tuple[str, int]]:
-    """Returns topic and queue id of the messages that wait in a block decoded with ``REAL_PROPERTIES``."""
+    """Topic and queue id of waiting messages in a block decoded with ``REAL_PROPERTIES``."""
     codes = [code for code, topic in enumerate(block.topics) if topic.decode(errors="replace") in HOLDING_TOPICS]
     rows = np.flatnonzero(~block.foreign & np.isin(block.topic_codes, codes))
     texts = (texts_of(block, name, rows) for name in REAL_PROPERTIES)

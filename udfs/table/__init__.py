@@ -1,3 +1,3 @@
-"""The log -> rows: ``proven_ranges``, ``rows``, ``schemas``; into a table ``parquet_files``, in the order of queues
-(``ordered_rows``), also while the log is scanned; into a data source ``datasource``; of one message ``find_messages``.
+"""The log -> rows: ``proven_ranges``, ``rows``, ``schemas``; into a table (``parquet_files``, sorted by
+``ordered_rows``), a data source (``datasource``), or single messages (``find_messages``).
 """

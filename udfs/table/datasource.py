@@ -1,12 +1,11 @@
-"""What a Spark task does for ``spark.read.format("rocketmq-commitlog")``: a part of the log -> record batches.
+"""Tasks of ``spark.read.format("rocketmq-commitlog")``: a part of the log -> record batches.
 
-A partition is either proven already, or it lies in a segment that a later one follows. Then the task proves it: it
-follows the sizes from the segment's first byte to the partition, decodes and checks what is in it, and raises
-DamagedLog where the chain breaks. So nothing has to read the log before the tasks do.
+A partition is proven, or in a segment that a later one follows. Then the task proves it: it follows the sizes from the
+segment's first byte, decodes and checks the partition, and raises DamagedLog where the chain breaks. So the log need
+not be read before.
 
-Filters are applied to record heads, before properties are looked at and rows are made. They come as options, and
-``pushFilters`` is left alone: Spark 4.2.0 hands the filters that a Python source took for one query also to the next
-query on the same DataFrame.
+Filters apply to record heads, before properties and rows. They come as options, not by ``pushFilters``: Spark 4.2.0
+passes the filters that a Python source took for one query also to the next query on the same DataFrame.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ ALWAYS = (-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True)
 class HeadFilter:
-    """What a record's head must say: one of the wanted queues, and an offset and a store time in half-open ranges."""
+    """Filter on record heads: queues, and half-open ranges of offset and store time."""
 
     topics: tuple[TopicFilter, ...] = ()
     offsets: tuple[int, int] = ALWAYS
     times: tuple[int, int] = ALWAYS
 
     def passes(self, block: RecordBlock) -> Bools:
-        """Returns which records of a block pass; no foreign record does."""
+        """Which records pass; foreign ones do not."""
         keep = ~block.foreign
         if self.topics:
             keep = keep & selected(self.topics, block.topics, block.topic_codes, block.heads.queue_id)
@@ -54,7 +53,7 @@ class HeadFilter:
 
 @dataclass(frozen=True)
 class LogPartition(spark.InputPartition):
-    """A part of a segment. ``records`` says how many it holds where that is proven, else None."""
+    """A part of a segment; ``records`` is its proven number, or None."""
 
     split: Split
     records: int | None = None
@@ -62,9 +61,7 @@ class LogPartition(spark.InputPartition):
 
 @dataclass
 class LogReader(spark.DataSourceReader):
-    """Reads partitions. ``first_times`` holds the first store timestamp of each segment by its base, where times are
-    trusted to rise from segment to segment.
-    """
+    """Reads partitions. ``first_times``: first store timestamp by segment base, if times ascend by segment."""
 
     log_partitions: tuple[LogPartition, ...]
     rules: RowRules
@@ -73,7 +70,7 @@ class LogReader(spark.DataSourceReader):
     filter: HeadFilter = HeadFilter()
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        """Returns the partitions that may hold rows which pass."""
+        """Partitions that may hold matching rows."""
         begin, end = self.filter.offsets
         return [
             partition
@@ -119,9 +116,7 @@ class LogReader(spark.DataSourceReader):
 
 
 def chain_reaches(window: BlockWindow, split: Split) -> int | None:
-    """Returns where the first record of a split begins, following the sizes from the segment's start; None where the
-    chain breaks off before: then that is the affair of the split where it does.
-    """
+    """Position of a split's first record, by the sizes from the segment's start; None if the chain breaks before."""
     segment = split.segment
     if split.start == segment.base:
         return segment.base
@@ -132,7 +127,7 @@ def chain_reaches(window: BlockWindow, split: Split) -> int | None:
 
 @dataclass
 class TableReader(spark.DataSourceReader):
-    """Gives rows that are there already: what a planner found out."""
+    """Reads rows that the planner already has."""
 
     rows: pa.Table
 

@@ -1,4 +1,4 @@
-"""Looking for messages in proven ranges of the log, inside a Spark task: it needs no queues and no index."""
+"""Find messages in proven ranges of the log, inside a Spark task, without queues or index."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from udfs.table.rows import RowRules, record_batch
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: messages of a topic, with a key (KEYS or UNIQ_KEY) or at a place in a queue. None means any.
-
-    ``begin`` and ``end`` are store times in milliseconds, both included. With ``waiting`` messages of the topic count,
-    too, that wait under a topic of the broker's own; the columns must have ``properties``.
+    """Search criteria, None: any. ``key``: KEYS or UNIQ_KEY. ``begin``, ``end``: store times in milliseconds,
+    inclusive. ``waiting``: also messages of the topic that wait in a system topic; needs the column ``properties``.
     """
 
     topic: str | None = None
@@ -37,7 +35,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class FindMessages:
-    """Yields the rows (dictionaries) of the messages that are wanted, at most ``limit`` a range."""
+    """Yields wanted messages as dictionaries, at most ``limit`` a range."""
 
     wanted: Wanted
     rules: RowRules
@@ -62,7 +60,7 @@ class FindMessages:
         if wanted.end is not None:
             rows = rows[times[rows] <= wanted.end]
         if wanted.queue_offset is not None:
-            rows = rows[dispatched(block)[rows]]  # the others have 0 there, and no place
+            rows = rows[dispatched(block)[rows]]  # unqueued records have 0 there
             first, end = queue_places(block, self.rules.dispatch_rules)
             rows = rows[(first[rows] <= wanted.queue_offset) & (wanted.queue_offset < end[rows])]
         if not rows.size:
@@ -83,7 +81,7 @@ def _waits_for(row: dict[str, Any], topic: str) -> bool:
 
 @dataclass(frozen=True)
 class FindEndedHalf:
-    """Yields those half messages that an op message ends, by ``pending.ended_half``, and where that one lies."""
+    """Yields half messages ended by an op message (``pending.ended_half``), and that one's offset."""
 
     half: tuple[tuple[int, int], ...]
     rules: RowRules
@@ -108,7 +106,7 @@ def _has_key(batch: pa.RecordBatch, key: str) -> pa.Array:
 
 @dataclass(frozen=True)
 class TimePlace:
-    """What a range holds of one queue around a time: None where there is no such message."""
+    """A range's queue offsets [first, end) of one queue, and those next to a time."""
 
     first: int
     end: int
@@ -118,7 +116,7 @@ class TimePlace:
 
 @dataclass(frozen=True)
 class FindTime:
-    """Yields, for each range with messages of a queue, where a time lies among them."""
+    """Yields where a time is among a queue's messages, for each block with some."""
 
     topic: str
     queue_id: int
@@ -144,7 +142,7 @@ class FindTime:
 
 
 def queue_places(block: RecordBlock, rules: DispatchRules) -> tuple[Int64s, Int64s]:
-    """Returns the queue offsets [first, end) of the messages of each record: several where it is an inner batch."""
+    """Queue offsets [first, end) of each record: several for an inner batch."""
     first, end = block.heads.queue_offset.copy(), block.heads.queue_offset + 1
     if not rules.batch_topics:
         return first, end

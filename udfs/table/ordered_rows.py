@@ -1,7 +1,7 @@
-"""Records of many blocks -> rows in the order of their queues.
+"""Records of many blocks -> rows in queue order.
 
-What rows are made of is kept, packed, while blocks come and go; then the records are put in order, by references, and
-columns are made once, of records that lie in this order already:
+The sources of rows are packed while blocks pass; then the records are sorted by reference, and columns are made once,
+of records in this order:
 
 ==================  ==================================================================================================
 of every record     its fixed fields; where the values of properties lie; codes of its topic
@@ -35,14 +35,13 @@ from udfs.table.rows import (
 
 _CHUNK_ROWS = 1 << 18
 _CHUNK_BYTES = 128 << 20
-_ROW_BYTES = 120
-"""Of fixed fields."""
+_ROW_BYTES = 120  # of fixed fields
 _NO_DATE = np.iinfo(np.int64).max
 
 
 @dataclass
 class OrderedRows:
-    """Collects records, and gives them back as rows in order: a chunk whenever there is enough for one."""
+    """Collects records and returns them as sorted rows, in chunks."""
 
     rules: RowRules
     rows: int = 0
@@ -55,7 +54,7 @@ class OrderedRows:
         return self.rows >= _CHUNK_ROWS or self.size >= _CHUNK_BYTES
 
     def add(self, block: RecordBlock) -> None:
-        """Takes a block's own records; its buffer may be used again afterwards."""
+        """Add a block's own records; its buffer may then be reused."""
         if block.foreign.any():
             block = block.take(np.flatnonzero(~block.foreign))
         if not len(block):
@@ -67,7 +66,7 @@ class OrderedRows:
         self.size += len(block) * _ROW_BYTES + packed.pieces.nbytes + (packed.bodies.nbytes if packed.bodies else 0)
 
     def chunk(self) -> pa.Table:
-        """Returns the rows of all records since the last chunk, in order."""
+        """Sorted rows of all records since the last chunk."""
         blocks, topics = self._blocks, list(self._topics)
         self._blocks, self._topics, self.rows, self.size = [], {}, 0, 0
         heads = Heads._make(np.concatenate(column) for column in zip(*(block.heads for block in blocks), strict=True))
@@ -101,7 +100,7 @@ class OrderedRows:
         return pa.Table.from_arrays(columns, schema=self.rules.schema)
 
     def _queues(self, heads: Heads, codes: Int32s, topics: list[bytes]) -> tuple[Int64s, int]:
-        """Returns the number of each record's queue, in the order of topics and ids, and how many there may be."""
+        """Queue number of each record, ordered by topic and id, and the number of possible queues."""
         if not {"topic", "queue_id"} <= set(self.rules.columns):
             return np.zeros(len(codes), np.int64), 1
         ranks = np.empty(len(topics), np.int64)
@@ -110,7 +109,7 @@ class OrderedRows:
         return ranks[codes] * width + heads.queue_id, len(topics) * width
 
     def _order(self, heads: Heads, groups: Int64s, count: int, by_queue: Int64s | None) -> Int64s | None:
-        """Returns the stable order by date, topic and queue, None where it is the order they have."""
+        """Stable order by date, topic and queue; None if already sorted."""
         if "store_date" in self.rules.columns:
             dates = store_dates(heads.store_timestamp, self.rules.time_zone)
             days = np.asarray(dates.cast(pa.int32()).cast(pa.int64()).fill_null(_NO_DATE))
@@ -123,9 +122,7 @@ class OrderedRows:
 def queue_runs(
     heads: Heads, queues: Int64s, by_queue: Int64s | None, inner_num: pa.ChunkedArray, order: Int64s | None
 ) -> Int32s:
-    """Returns the column ``queue_run`` of records in log order; ``by_queue`` puts them in the order of their queues,
-    and ``inner_num`` is in the order of rows.
-    """
+    """Column ``queue_run`` of records in log order; ``by_queue`` sorts by queue, ``inner_num`` is in row order."""
     counts = np.ones(len(queues), np.int64)
     if inner_num.null_count < len(inner_num):
         counts[slice(None) if order is None else order] = np.asarray(inner_num.fill_null(1))
@@ -139,7 +136,7 @@ def queue_runs(
 
 
 def log_runs(heads: Heads) -> Int32s:
-    """Returns the column ``log_run`` of records in log order; a run goes over no record whose time is NULL."""
+    """Column ``log_run`` of records in log order; a run contains no record whose time is NULL."""
     times, offsets = heads.store_timestamp, heads.physical_offset
     timed = (times >= FIRST_MILLISECOND) & (times < LAST_MILLISECOND)
     rises = timed[1:] & timed[:-1] & (times[1:] >= times[:-1])
@@ -147,9 +144,7 @@ def log_runs(heads: Heads) -> Int32s:
 
 
 def _ends(follows: Bools) -> Int32s:
-    """Returns 1 for the first of a run, 2 for the last, 3 for both; ``follows`` says of each but the first whether it
-    goes on with the run.
-    """
+    """1 for the first of a run, 2 for the last, 3 for both; ``follows``: each but the first continues the run."""
     found = np.append(True, ~follows).astype(np.int32)
     found += np.append(~follows, True) * np.int32(2)
     return found
@@ -174,7 +169,7 @@ def _pack(block: RecordBlock, topic_codes: Int32s, rules: RowRules) -> _Packed:
     hosts_length = 8 + born + stored
     starts = np.stack([hosts, heads.properties_start], axis=1).ravel()
     lengths = np.stack([hosts_length, heads.properties_length], axis=1).ravel().astype(np.int32)
-    # Two spans a record lie one after the other once they are gathered: together they are its piece.
+    # The gathered two spans of a record are contiguous: its piece.
     _, offsets, data = numpy_kernels.gather_spans(block.buffer, Spans(starts, lengths)).buffers()
     ends = np.frombuffer(offsets, np.int32, len(starts) + 1)[::2].copy()
     pieces = pa.BinaryArray.from_buffers(pa.binary(), len(block), [None, pa.py_buffer(ends), data])
@@ -195,7 +190,7 @@ def _block(
     hosts_length: Int64s,
     values: dict[bytes, Spans],
 ) -> RecordBlock:
-    """Returns records whose bytes are the pieces, the last of which is padding."""
+    """Records whose bytes are the pieces; the last piece is padding."""
     _, offsets, data = pieces.buffers()
     begins = np.frombuffer(offsets, np.int32, len(heads.total_size) + 1, pieces.offset * 4)[:-1].astype(np.int64)
     properties = begins + hosts_length

@@ -1,12 +1,11 @@
 """Proven ranges of the commit log -> Parquet files of the table ``messages``, inside a Spark task.
 
-A task writes the files itself, in the table's directory, and hands back one row a file: what Delta's log has to know of
-it. So no message passes through the JVM, which takes several times as long for a row as making it does. A file belongs
-to the table from the moment on that the driver commits it (``jobs.table.messages_table``); what a killed task or load
-leaves is in no version of the table, and VACUUM removes it.
+A task writes files in the table's directory and returns one row a file for Delta's log. No message passes through the
+JVM, which costs several times as much a row. The driver's commit (``jobs.table.messages_table``) adds the files to the
+table; leftovers of a killed task are in no version, and VACUUM removes them.
 
-A ``DraftTask`` does so while it proves its split. Its files are drafts: the driver judges the chain through all splits,
-commits the files of those that hold, and removes the others (``jobs.table.drafts``).
+A ``DraftTask`` writes while it proves its split: the driver judges the chain through all splits, commits the files of
+proven ones, and removes the others (``jobs.table.drafts``).
 
 =====================  ============================================================================================
 path                   ``store_date=2026-11-21/part-<range>-<run>-<random>.<codec>.parquet``, much as Spark names files
@@ -45,32 +44,29 @@ from udfs.table.ordered_rows import OrderedRows
 from udfs.table.proven_ranges import ProvenRange, ReadRanges
 
 PARTITION = "store_date"
-_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
-"""Spark's names of codecs that pyarrow calls otherwise."""
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}  # Spark's names of codecs with another name in pyarrow
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 _STATISTICS_LENGTH = 32
 _ABOVE_ALL = "\U0010ffff"
 _MOST_OPEN = 50
 _TEXTS = ("cluster", "broker", "topic", "tags", "uniq_key")
-_LONGEST = 4096
-"""Bytes of a text up to which Parquet's writer gives the extremes of a column."""
+_LONGEST = 4096  # bytes of a text up to which Parquet's writer gives extremes
 Extremes = Mapping[tuple[int, str], Mapping[str, Any]]
-"""``min`` and ``max`` of a column, by number of the row group and name."""
+"""``min`` and ``max`` of a column, by row group number and column name."""
 _EPOCH = date(1970, 1, 1)
 _PLAIN = (
     "commit_log_offset", "queue_offset", "uniq_key", "offset_msg_id", "body_crc", "body", "properties.key_value.value",
 )  # fmt: skip
-"""Columns whose values differ from row to row: trying a dictionary on them costs time and saves nothing."""
+"""Columns of mostly distinct values: a dictionary attempt costs time and saves nothing."""
 
 _NOT_COMPARED = ("offset_msg_id", "body", "keys.list.element", "properties.key_value.key", "properties.key_value.value")
-"""Columns that no filter narrows a file by: their extremes would only cost."""
+"""Columns without statistics: no filter uses them."""
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A finished file: its path in the table, its partition (None: no date), rows, bytes, and Delta's statistics.
-
-    No character of the path needs an escape. ``delayed`` says whether a message may be in it that waits for its time.
+    """A finished file: path in the table (needs no escapes), partition (None: no date), rows, bytes, Delta's
+    statistics. ``delayed``: it may hold a message that waits for its time.
     """
 
     path: str
@@ -83,19 +79,16 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WriteFiles:
-    """A mapper from ranges to the files that hold their rows, below ``table``. ``codec`` is pyarrow's name of one."""
+    """A mapper from ranges to the files of their rows, below ``table``; ``codec`` is pyarrow's name."""
 
     table: str
     read: ReadRanges
     codec: str
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Part of the names of all its files."""
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)  # part of all file names
 
     @classmethod
     def of(cls, setting: Callable[[str, str], str], table: str, read: ReadRanges, run: str) -> WriteFiles:
-        """Returns what writes the rows of ranges; compressed with zstd, unless a ``setting`` of Spark's names another
-        codec.
-        """
+        """From Spark's settings; the default codec is zstd."""
         codec = setting("spark.sql.parquet.compression.codec", "zstd")
         encoded = replace(read, rules=replace(read.rules, encoded=True), ranges=())
         return cls(table, encoded, _CODECS.get(codec.lower(), codec), run)
@@ -111,9 +104,7 @@ class WriteFiles:
 
 
 class RangeFiles:
-    """The files of one range, one a date: records or rows go in, and at the end come the files. If ``streams`` fails,
-    it removes them.
-    """
+    """The files of one range, one a date. If ``streams`` fails, it removes them."""
 
     def __init__(self, rules: WriteFiles, number: int, streams: ExitStack) -> None:
         self._rules = rules
@@ -122,12 +113,11 @@ class RangeFiles:
         self._rows = OrderedRows(rules.read.rules)
         self._done: list[WrittenFile] = []
         self._parts: dict[int | None, _Part] = {}
-        self.seen = 0
-        """Records that came in blocks, foreign ones aside, wanted or not."""
+        self.seen = 0  # records in blocks, wanted or not, except foreign ones
         self._wanted = self._written = 0
 
     def add(self, block: RecordBlock) -> None:
-        """Takes the records of a block; those that are wanted become rows."""
+        """Add the wanted records of a block."""
         wanted = self._rules.read.selected(block)
         self.seen += int(np.count_nonzero(~block.foreign))
         self._wanted += int(np.count_nonzero(~wanted.foreign))
@@ -136,7 +126,7 @@ class RangeFiles:
             self.write(self._rows.chunk())
 
     def write(self, chunk: pa.Table) -> None:
-        """Takes rows in order: a row group of each date."""
+        """Write sorted rows: a row group of each date."""
         for day, rows in by_date(chunk):
             self._written += len(rows)
             if day not in self._parts:
@@ -148,7 +138,7 @@ class RangeFiles:
             self._parts[day].write(rows)
 
     def finish(self) -> list[WrittenFile]:
-        """Returns the finished files; raises TotalsDisagree where they lack a record that came in a block."""
+        """Finish the files. Raises TotalsDisagree if a record was not written."""
         if self._rows.rows:
             self.write(self._rows.chunk())
         self._close()
@@ -162,7 +152,7 @@ class RangeFiles:
 
 
 class _Part:
-    """One file that is being written. If its task fails, ``streams`` removes it, also when it was finished."""
+    """One file being written. If its task fails, ``streams`` removes it, even if finished."""
 
     def __init__(
         self, streams: ExitStack, table: str, day: int | None, name: str, schema: pa.Schema, codec: str
@@ -188,7 +178,7 @@ class _Part:
         streams.callback(self._end)
 
     def _end(self) -> None:
-        """Ends the writer before its stream goes: an unfinished one would write when it is collected."""
+        """Close the writer before its stream: an unfinished one would write when collected."""
         with suppress(OSError, pa.ArrowException, RuntimeError):  # the last where the metadata could not be written
             self._writer.close()
 
@@ -213,14 +203,12 @@ class _Part:
 
 
 def distinct_texts(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Returns the texts of a column, of a dictionary each once."""
+    """Texts of a column; of a dictionary each once."""
     return column.unify_dictionaries().chunk(0).dictionary if pa.types.is_dictionary(column.type) else column
 
 
 def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
-    """Yields the rows of each ``store_date`` (days since 1970, None without), less that column. A chunk has them in the
-    order of their dates.
-    """
+    """Rows of each ``store_date`` (days since 1970, None without), less that column. A chunk is sorted by date."""
     dates = chunk.column(PARTITION).combine_chunks()
     rows = chunk.drop_columns([PARTITION])
     absent = np.asarray(dates.is_null())
@@ -232,7 +220,7 @@ def by_date(chunk: pa.Table) -> Iterator[tuple[int | None, pa.Table]]:
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """Returns the names by which Parquet knows the columns of values."""
+    """Parquet's names of the leaf columns."""
     names = []
     for column in schema:
         if pa.types.is_map(column.type):
@@ -245,9 +233,8 @@ def _leaves(schema: pa.Schema) -> list[str]:
 def file_statistics(
     metadata: pq.FileMetaData, columns: tuple[str, ...], extremes: Extremes = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Returns what Delta's log says of a file, as Delta's own writer would, from what its footer says; ``extremes`` of
-    those row groups of whose columns it says none, because a text is too long. A file without is passed over by
-    delta-rs' filters.
+    """Statistics of a file for Delta's log, as Delta's own writer makes them. ``extremes``: of row groups where the
+    footer has none because a text is too long; without them delta-rs' filters skip the file.
     """
     smallest: dict[str, Any] = {}
     largest: dict[str, Any] = {}
@@ -286,9 +273,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DraftTask:
-    """A mapper from splits to what a scan says of each, and the files with its rows; raises TotalsDisagree if a scan
-    counts other records than rows.
-    """
+    """A mapper from splits to scans and files. Raises TotalsDisagree if a scan counts other records than rows."""
 
     scan: ScanTask
     write: WriteFiles

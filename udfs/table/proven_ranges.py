@@ -1,11 +1,8 @@
 """Proven ranges of the commit log -> rows, inside a Spark task.
 
-A first pass (``udfs.log.scan``) proved which bytes are records and checked every one; here they are read again and
-become rows, without checking bodies a second time. That both passes saw the same records is asserted by their number.
-
-Rows leave in chunks sorted by (topic, queue, queue offset): what is filtered and shown together lies together in a
-file, and pages carry narrow statistics. No row moves between tasks for it, so files keep narrow ranges of offsets and
-times.
+A first pass (``udfs.log.scan``) proved and checked every record; here they are read again without CRC checks, and their
+number must match. Chunks are sorted by (topic, queue, queue offset), so that pages have narrow statistics; rows do not
+move between tasks, so files keep narrow ranges of offsets and times.
 """
 
 from __future__ import annotations
@@ -31,20 +28,20 @@ from udfs.table.rows import RowRules
 
 @dataclass(frozen=True)
 class ProvenRange:
-    """Bytes [begin, end) of the log that are ``records`` records (and foreign ones), all in one segment."""
+    """Bytes [begin, end) of the log with ``records`` records (and foreign ones), in one segment."""
 
     split: Split
     records: int
 
     @staticmethod
     def of(report: ChainReport, records: int) -> ProvenRange:
-        """Returns the range that a split's report proved."""
+        """The range that a split's report proved."""
         split, start, end = report.split, report.start or 0, report.end
         return ProvenRange(Split(split.number, split.segment, start, end, end, start), records)
 
 
 def proven_ranges(scans: Iterable[SplitScan], from_offset: int = 0) -> tuple[ProvenRange, ...]:
-    """Returns the ranges with records at or after ``from_offset``, in log order."""
+    """Ranges with records at or after ``from_offset``, in log order."""
     return tuple(
         ProvenRange.of(scan.report, scan.records)
         for scan in scans
@@ -53,9 +50,7 @@ def proven_ranges(scans: Iterable[SplitScan], from_offset: int = 0) -> tuple[Pro
 
 
 def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLOCK_SIZE) -> Iterator[RecordBlock]:
-    """Yields the records of a range. Nothing is checked again, and what a scan stepped over does not end them;
-    at the end raises WriteFailed unless these were the records that it proved.
-    """
+    """Records of a range, without checks. Raises WriteFailed at the end if their number differs from the proven."""
     split, found = proven.split, 0
     with files.RangeReader(split.segment.path) as reader:
         lenient = replace(rules, check_crc=False, as_broker=True)
@@ -72,7 +67,7 @@ def proven_blocks(proven: ProvenRange, rules: DecodeRules, block_size: int = BLO
 
 @dataclass(frozen=True)
 class ReadRanges:
-    """What turns proven ranges into rows. Records before ``from_offset`` give none."""
+    """Turns proven ranges into rows, without records before ``from_offset``."""
 
     ranges: tuple[ProvenRange, ...]
     rules: RowRules
@@ -81,7 +76,7 @@ class ReadRanges:
     block_size: int = BLOCK_SIZE
 
     def chunks(self, wanted: ProvenRange) -> Iterator[pa.Table]:
-        """Yields the rows of one range: tables of one chunk a column, each in order."""
+        """Rows of one range in sorted tables of one chunk a column."""
         rules = DecodeRules(split_parser=self.rules.split_parser, properties=self.rules.properties)
         rows = OrderedRows(self.rules)
         for block in proven_blocks(wanted, rules, self.block_size):
@@ -92,7 +87,7 @@ class ReadRanges:
             yield rows.chunk()
 
     def selected(self, block: RecordBlock) -> RecordBlock:
-        """Returns the records of a block that become rows."""
+        """Records of a block that become rows."""
         block = self.rules.doubt.without_wrong(block)
         keep = ~block.foreign & (block.offsets >= self.from_offset)
         if self.topics:

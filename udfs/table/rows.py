@@ -1,10 +1,8 @@
 """Decoded records -> rows of the table ``messages``, as Arrow record batches.
 
-Every column is made of whole columns of a ``RecordBlock``; only what is asked for is made, and properties are looked at
-only where a column needs them. Foreign records (those with the offset of another place) give no row.
-
-A timestamp is NULL, and ``store_date`` with it, where the stored milliseconds lie outside of years 1 to 9999: neither
-Spark's dates nor Python's go beyond, and producers may send anything. The offset still leads to the record.
+Only requested columns are made, from whole columns of a ``RecordBlock``; properties are parsed only if a column needs
+them. Foreign records give no row. A timestamp outside of years 1 to 9999 is NULL, and ``store_date`` with it: Spark's
+and Python's dates end there, and producers may send anything.
 """
 
 from __future__ import annotations
@@ -29,11 +27,9 @@ from storeformat.record.hosts import host_text
 from udfs.table import schemas
 
 DAY = 86_400_000
-QUARTER = 900_000
-"""Milliseconds of a quarter of an hour: since 1972 no clock was changed within one (UTC)."""
+QUARTER = 900_000  # milliseconds; since 1972 no clock was changed within a quarter of an hour (UTC)
 FIRST_MILLISECOND = -62_135_596_800_000 + DAY
-LAST_MILLISECOND = 253_402_300_800_000 - DAY
-"""Years 1 to 9999, less a day at both ends, so that the date is inside in every time zone."""
+LAST_MILLISECOND = 253_402_300_800_000 - DAY  # years 1 to 9999, less a day at both ends for time zones
 
 TRANSACTION_TYPES = ("none", "prepared", "commit", "rollback")
 
@@ -47,13 +43,12 @@ PROPERTIES_OF = {
     "real_topic": (m.REAL_TOPIC,),
     "inner_num": (m.INNER_NUM, m.INNER_BASE),
 }
-"""The properties that columns are made of; ``properties`` itself is made of all."""
+"""Properties of each column; ``properties`` itself needs all."""
 
 HEAD_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in PROPERTIES_OF and name != "properties")
-"""The columns for which no property is looked at."""
+"""Columns that need no property."""
 
-_FEW_NAMES = 31
-"""So few powers of two may be added up 2**32 times."""
+_FEW_NAMES = 31  # powers of two that can be added 2**32 times in 64 bits
 
 _CODED = pa.dictionary(pa.int32(), pa.string())
 ENCODED = ("cluster", "broker", "topic", "tags", "transaction_type", "born_host", "store_host", "real_topic")
@@ -62,21 +57,19 @@ _ENCODED_TYPES = {**dict.fromkeys(ENCODED, _CODED), "properties": pa.map_(_CODED
 
 @dataclass(frozen=True)
 class Doubt:
-    """What a salvage knows of rows: records in ``ranges`` (ascending, half-open) were read past damage, and those at
-    the ascending offsets ``wrong`` say what is not so: they give no row.
-    """
+    """Doubtful rows: records in ``ranges`` were read past damage; those at offsets ``wrong`` give no row."""
 
     ranges: tuple[tuple[int, int], ...] = ()
     wrong: tuple[int, ...] = ()
 
     def meets(self, begin: int, end: int) -> bool:
-        """Returns whether any record in [begin, end) may be doubtful."""
+        """True if a record in [begin, end) may be doubtful."""
         return any(low < end and high > begin for low, high in self.ranges) or any(
             begin <= offset < end for offset in self.wrong
         )
 
     def salvaged(self, offsets: Int64s) -> Bools:
-        """Returns which of some offsets were read past damage."""
+        """Which offsets were read past damage."""
         if not self.ranges:
             return np.zeros(len(offsets), bool)
         begins, ends = np.array(self.ranges, np.int64).T
@@ -85,7 +78,7 @@ class Doubt:
         return inside
 
     def without_wrong(self, block: RecordBlock) -> RecordBlock:
-        """Returns the records of a block that do not say what is not so."""
+        """Records of a block that are not known to be wrong."""
         wrong = np.isin(block.offsets, self.wrong) if self.wrong else None
         return block if wrong is None or not wrong.any() else block.take(np.flatnonzero(~wrong))
 
@@ -95,10 +88,8 @@ NO_DOUBT = Doubt()
 
 @dataclass(frozen=True)
 class RowRules:
-    """Which columns to make, and by whose rules. ``cluster`` and ``broker`` are the same in every row.
-
-    ``encoded`` gives the columns ``ENCODED``, whose values repeat, and the names of properties as dictionary arrays:
-    codes are written several times as fast as texts. Spark takes texts alone.
+    """Columns to make, and by which rules. ``encoded``: the columns ``ENCODED`` and property names as dictionary
+    arrays, which are several times as fast to write; Spark only takes texts.
     """
 
     dispatch_rules: DispatchRules
@@ -123,12 +114,12 @@ class RowRules:
 
     @property
     def reads_properties(self) -> bool:
-        """Whether any column needs a look at the properties."""
+        """True if any column needs properties."""
         return bool(self.properties) or "properties" in self.columns
 
 
 def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
-    """Returns the rows of a block's own records, in its order, with the columns of the rules in their order."""
+    """Rows of a block's own records, in its order, with the columns of the rules."""
     if block.foreign.any():
         block = block.take(np.flatnonzero(~block.foreign))
     wanted = rules.properties
@@ -160,14 +151,12 @@ def _topics(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 def _pick(texts: Sequence[str | None], codes: Int32s, rules: RowRules) -> pa.Array:
-    """Returns a column of ``ENCODED``: the text of each code."""
+    """A column of ``ENCODED``: the text of each code."""
     values, indices = pa.array(texts, pa.string()), pa.array(codes)
     return pa.DictionaryArray.from_arrays(indices, values) if rules.encoded else values.take(indices)
 
 
 def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
-    """Returns the maker of a column that holds one property's value."""
-
     def make(block: RecordBlock, rules: RowRules) -> pa.Array:
         present = block.properties[name].lengths >= 0
         if not present.any():
@@ -181,8 +170,6 @@ def _value(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
 
 
 def _coded(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
-    """Returns the maker of a column of ``ENCODED`` that holds one property's value."""
-
     def make(block: RecordBlock, rules: RowRules) -> pa.Array:
         there = block.properties[name].lengths >= 0
         if not rules.encoded:
@@ -198,7 +185,7 @@ def _coded(name: bytes) -> Callable[[RecordBlock, RowRules], pa.Array]:
 
 
 def _number(block: RecordBlock, name: bytes) -> pa.Array:
-    """Returns the whole number (int64) that a property is, NULL where it is absent, or none of up to 18 digits."""
+    """A property as a whole number (int64), NULL if absent or not one of up to 18 digits."""
     rows = np.flatnonzero(block.properties[name].lengths >= 0)
     if not rows.size:
         return pa.nulls(len(block), pa.int64())
@@ -211,7 +198,7 @@ def _number(block: RecordBlock, name: bytes) -> pa.Array:
 
 
 def _small(numbers: pa.Array) -> pa.Array:
-    """Returns int32, NULL beyond."""
+    """As int32, NULL beyond."""
     fits = pc.and_(pc.greater_equal(numbers, -(1 << 31)), pc.less(numbers, 1 << 31))
     return pc.if_else(fits, numbers, None).cast(pa.int32())
 
@@ -226,7 +213,7 @@ def _inner_num(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 def _ascending(block: RecordBlock, name: bytes) -> Spans:
-    """Returns where values lie; absent ones are empty where their row's properties start: the spans stay ascending."""
+    """Spans of values; absent ones are empty at their row's properties, so that the spans ascend."""
     spans = block.properties[name]
     starts = np.where(spans.lengths >= 0, spans.starts, block.heads.properties_start)
     return Spans(starts, np.maximum(spans.lengths, 0))
@@ -260,7 +247,7 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
         )
     codes, distinct = numpy_kernels.dictionary(block.buffer, names)
     texts = [javacompat.decode_java_utf8(name) for name in distinct]
-    if len(set(texts)) < len(texts):  # names of different malformed bytes are one name to Java
+    if len(set(texts)) < len(texts):  # different malformed bytes can be one name in Java
         codes = np.array([texts.index(text) for text in texts], np.int32)[codes]
     if _repeats(rows, codes, len(texts)):
         keep = _last_of_each(rows * len(texts) + codes)
@@ -270,7 +257,7 @@ def _properties(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 def _repeats(rows: Int64s, codes: Int32s, names: int) -> bool:
-    """Returns whether a row, of ascending rows, has a code below ``names`` twice."""
+    """True if a row, of ascending rows, has a code below ``names`` twice."""
     if names > _FEW_NAMES:
         marks = np.sort(rows * names + codes)
         return bool((marks[1:] == marks[:-1]).any())
@@ -281,7 +268,7 @@ def _repeats(rows: Int64s, codes: Int32s, names: int) -> bool:
 
 
 def _last_of_each(marks: Int64s) -> Int64s:
-    """Returns the ascending places of the last of equal marks."""
+    """Ascending positions of the last of equal marks."""
     order = np.argsort(marks, kind="stable")
     last = np.append(marks[order][1:] != marks[order][:-1], True)
     return np.sort(order[last])
@@ -298,7 +285,7 @@ def _timestamps(milliseconds: Int64s) -> pa.Array:
 
 
 def store_dates(milliseconds: Int64s, time_zone: str) -> pa.Array:
-    """Returns the dates on which times lie in a time zone, NULL outside of years 1 to 9999."""
+    """Dates of times in a time zone, NULL outside of years 1 to 9999."""
     days = _timestamps(milliseconds).cast(pa.date32())
     if time_zone == "UTC":
         return days
@@ -308,10 +295,8 @@ def store_dates(milliseconds: Int64s, time_zone: str) -> pa.Array:
 
 
 def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
-    """Returns what a time zone's clocks are ahead of UTC at these times, in milliseconds.
-
-    By Python's rules: Arrow takes the changes that a zone's file lists, which end in 2037 or, where these files are
-    "slim", long ago, and does not go on by the rule after them.
+    """Milliseconds that a time zone is ahead of UTC, by Python's rules: Arrow only knows the changes listed in a zone's
+    file, which end in 2037 or, in "slim" files, long ago.
     """
     zone = zoneinfo.ZoneInfo(time_zone)
 
@@ -323,19 +308,18 @@ def _utc_offsets(milliseconds: Int64s, time_zone: str) -> Int64s:
     begins = np.array([offset_at(int(quarter) * QUARTER) for quarter in quarters], np.int64)
     ends = np.array([offset_at(int(quarter) * QUARTER + QUARTER - 1) for quarter in quarters], np.int64)
     offsets = begins[places]
-    for row in np.flatnonzero((begins != ends)[places]):  # clocks of long ago, which were set at odd seconds
+    for row in np.flatnonzero((begins != ends)[places]):  # old clocks, set at odd seconds
         offsets[row] = offset_at(int(milliseconds[row]))
     return offsets
 
 
 def host_sizes(flags: Int32s) -> tuple[Int64s, Int64s]:
-    """Returns the bytes of BORNHOST and of STOREHOST."""
+    """Bytes of BORNHOST and STOREHOST."""
     born, stored = ((flags & is_v6) != 0 for is_v6 in (m.BORN_HOST_V6, m.STORE_HOST_V6))
     return np.where(born, m.HOST_V6, m.HOST_V4), np.where(stored, m.HOST_V6, m.HOST_V4)
 
 
 def _host_spans(block: RecordBlock, *, store: bool) -> Spans:
-    """Returns where BORNHOST lies, or STOREHOST (message.py's table)."""
     born, stored = host_sizes(block.heads.sys_flag)
     starts = block.positions + m.BORN_HOST_POSITION
     return Spans(starts + 8 + born, stored.astype(np.int32)) if store else Spans(starts, born.astype(np.int32))
@@ -357,7 +341,7 @@ def _transaction_types(block: RecordBlock, rules: RowRules) -> pa.Array:
 
 
 def bodies_of(block: RecordBlock) -> pa.BinaryArray:
-    """Returns the bodies as stored."""
+    """Bodies as stored."""
     return numpy_kernels.gather_spans(block.buffer, Spans(block.heads.body_start, block.heads.body_length))
 
 

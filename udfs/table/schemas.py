@@ -1,7 +1,7 @@
-"""The columns of the table ``messages``: Arrow schema, Spark schema and comments, stated once.
+"""Columns of the table ``messages``: Arrow schema, Spark schema and comments.
 
-Names are MessageExt's in snake case. The order is the table's; ``body`` comes last and is there only on request. Every
-column may be NULL to Spark (a NOT NULL costs a check a row and forbids ``ALTER TABLE`` later); comments say which are.
+Names are MessageExt's in snake case, in the table's order; ``body`` is last and optional. Every column is nullable in
+Spark (NOT NULL costs a check a row and forbids ``ALTER TABLE`` later); comments say which hold NULL.
 """
 
 from __future__ import annotations
@@ -16,16 +16,11 @@ PROPERTIES = pa.map_(pa.string(), pa.string())
 BODY = "body"
 
 _ENDS = "1 first, 2 last, 3 alone; NULL: not known"
-RUNS = ("queue_run", "log_run")
-"""What a row is among those that a task read with it. The views ``queue_gaps`` and ``clock_steps`` look at the ends of
-runs only.
-"""
+RUNS = ("queue_run", "log_run")  # position in a task's run; the views queue_gaps and clock_steps only read ends
 FROM_PROPERTIES = ("delay_level", "timer_due", "real_topic", "inner_num")
-"""Columns that older rows lack, and whose values the map of properties has, too."""
 
 
 def _schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:
-    """Returns the schema of columns: name, type and comment."""
     return pa.schema([pa.field(name, kind, metadata={"comment": text}) for name, kind, text in columns])
 
 
@@ -74,28 +69,28 @@ DEFECTS = _schema(
     ("kind", pa.string(), "damaged, stale (of an older log) or ghost (of another place)"),
     ("reason", pa.string(), "What is wrong, with its code"),
 )
-"""Ranges of the log that hold no message of it: what the data source gives for ``records`` = ``defects``."""
+"""Ranges of the log without messages: the data source's ``records`` = ``defects``."""
 
 PARTITION_COLUMNS = ("store_date",)
 STATISTICS_COLUMNS = (
     "cluster", "broker", "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "tags", "uniq_key",
     "born_timestamp", "store_timestamp",
 )  # fmt: skip
-"""What files are skipped by: the columns that filters use. Delta keeps minimum, maximum and NULL count of each."""
+"""Columns that filters use: Delta keeps minimum, maximum and NULL count of each to skip files."""
 
 
 def messages(*, bodies: bool) -> pa.Schema:
-    """Returns the columns of the table with or without bodies."""
+    """Columns of the table, with or without bodies."""
     return MESSAGES_WITH_BODY if bodies else MESSAGES
 
 
 def select(columns: Sequence[str]) -> pa.Schema:
-    """Returns the Arrow schema of some columns, in the order given; KeyError for a name that is none."""
+    """Arrow schema of some columns, in the given order. Raises KeyError for an unknown name."""
     return pa.schema([MESSAGES_WITH_BODY.field(name) for name in columns])
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:
-    """Returns the Spark schema of an Arrow schema, comments included."""
+    """Spark schema of an Arrow schema, with comments."""
     found = spark.StructType()
     for field in schema:
         comment = (field.metadata or {}).get(b"comment")
@@ -105,7 +100,7 @@ def to_spark(schema: pa.Schema) -> spark.StructType:
 
 
 def spark_type(kind: pa.DataType) -> spark.DataType:
-    """Returns the Spark type of an Arrow type."""
+    """Spark type of an Arrow type."""
     if pa.types.is_struct(kind):
         return to_spark(pa.schema(list(kind)))
     if pa.types.is_map(kind):

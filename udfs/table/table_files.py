@@ -1,4 +1,4 @@
-"""Files of a Delta table, as Arrow reads them: in this process, or in tasks where Spark cannot reach the storage."""
+"""Files of a Delta table read with Arrow, in this process, or in tasks where Spark cannot reach the storage."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from storeformat.storage import files
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file: its ``name`` in Delta's log, as in a URL, and its place; the ``values`` of columns that divide the
-    table, which are in none of its files; the smallest and largest commit-log offset, None where nothing says so.
-    """
+    """One file: ``name`` in Delta's log (URL-encoded), path, partition ``values``, extreme commit-log offsets."""
 
     name: str
     path: str
@@ -28,7 +26,7 @@ class TableFile:
 
 
 def dataset_of(found: Sequence[TableFile], schema: pa.Schema) -> pads.FileSystemDataset:
-    """Returns the rows of files; columns that a file lacks are NULL. Times of 96 bits are read to the end of time."""
+    """Rows of files; missing columns are NULL. 96-bit times are read as microseconds, for their whole range."""
     form = pads.ParquetFileFormat(read_options=pads.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
     fragments = []
     for file in found:
@@ -47,7 +45,7 @@ def _all_rows_have(values: Mapping[str, Any], schema: pa.Schema) -> pc.Expressio
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A mapper from numbers of files to their rows, for ``mapInArrow``."""
+    """A mapper from file numbers to rows, for ``mapInArrow``."""
 
     files: tuple[TableFile, ...]
     schema: pa.Schema

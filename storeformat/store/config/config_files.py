@@ -1,4 +1,4 @@
-"""The files of ``config/`` as a broker loads them: the file itself, else its ``.bak``, else nothing.
+"""Files of ``config/`` as a broker loads them: the file itself, else its ``.bak``, else nothing.
 
 =========================  =============================================================================
 file                       holds
@@ -15,13 +15,12 @@ file                       holds
 ``timermetrics``           timingCount: waiting timer messages of each topic (5.0.0)
 =========================  =============================================================================
 
-Mirrors ConfigManager#load (4.9.8 to 5.5.0) and the ``decode`` of its subclasses. A file that is absent, of no length,
-or that ``decode`` throws at, sends the broker to ``.bak``; that one absent or empty is not a failure, the broker starts
-with nothing. That one torn ends the start. From 5.4.0 on the file that was not taken is deleted.
+Mirrors ConfigManager#load (4.9.8 to 5.5.0), the ``decode`` of its subclasses, and LmqConsumerOffsetManager (4.9.3 to
+5.5.0). If a file is absent, empty or ``decode`` throws, the broker reads ``.bak``; if that is absent or empty too, it
+starts with nothing; if that is torn, it does not start. From 5.4.0 on the rejected file is deleted.
 
 A live broker writes a file in place, or moves it to ``.bak`` first (MixAll#string2File; ConfigManager#persist of 5.4.0
-and later): for a moment it is absent, empty or cut off, and is read again. Offsets of light queues: see
-LmqConsumerOffsetManager (4.9.3 to 5.5.0).
+and later): an absent, empty or torn file is read again.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _LOOKS, _PAUSE_S = 20, 0.05
 
 
 class FileState(Enum):
-    """What is in a file of ``config/``."""
+    """State of a file in ``config/``."""
 
     ABSENT = "absent"
     EMPTY = "empty"
@@ -59,7 +58,7 @@ class FileState(Enum):
 
 @dataclass(frozen=True)
 class ConfigCopy:
-    """A file of ``config/`` or its backup; ``value`` is what it holds where it is sound, ``text`` what was read."""
+    """A file of ``config/`` or its backup; ``value`` is decoded, if sound, from ``text``."""
 
     path: str
     content: FileState
@@ -71,7 +70,7 @@ class ConfigCopy:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file and its backup, and which of the two a broker takes."""
+    """A file and its backup."""
 
     name: str
     main: ConfigCopy
@@ -79,12 +78,12 @@ class ConfigFile:
 
     @property
     def taken(self) -> ConfigCopy | None:
-        """The copy that the broker reads; None where it has nothing, or does not start."""
+        """The copy that the broker reads; None if it has nothing, or does not start."""
         return next((copy for copy in (self.main, self.backup) if copy.content is FileState.SOUND), None)
 
     @property
     def ends_the_start(self) -> bool:
-        """Whether ``load`` returns false."""
+        """True if ``load`` returns false."""
         return self.main.content is not FileState.SOUND and self.backup.content is FileState.TORN
 
     @property
@@ -93,14 +92,12 @@ class ConfigFile:
 
     @property
     def value(self) -> Any:
-        """What the broker starts with, None for nothing."""
+        """What the broker starts with."""
         return self.taken.value if self.taken else None
 
 
 def read_config(root: str, name: str) -> ConfigFile:
-    """Returns one of ``DECODERS`` of a store as its broker would load it, that of a live broker when it is written;
-    raises NotAStore for one of absurd length.
-    """
+    """Load one of ``DECODERS`` as the broker would; waits while a live broker writes it."""
     found = _read_once(root, name)
     for _ in range(_LOOKS):
         if found.main.content is FileState.SOUND or found.is_absent or not is_live(locations.join(root, LOCK)):
@@ -111,7 +108,7 @@ def read_config(root: str, name: str) -> ConfigFile:
 
 
 def read_offsets(root: str, *, enable_lmq: bool) -> ConfigFile:
-    """Returns the file in which a broker with this setting keeps committed offsets."""
+    """The file in which a broker with this setting keeps committed offsets."""
     return read_config(root, LMQ_OFFSETS if enable_lmq else CONSUMER_OFFSETS)
 
 
@@ -146,14 +143,11 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
 
 
 # ------------------------------------------------------------------------------------------------------------- decoders
-Offsets = Mapping[tuple[str, str], Mapping[int, int]]
-"""Committed offsets by (topic, group), then by queue id."""
+Offsets = Mapping[tuple[str, str], Mapping[int, int]]  # committed offsets by (topic, group), then by queue id
 
 
 def decode_consumer_offsets(document: Any) -> Offsets:
-    """Returns the offsets of ``consumerOffset.json``; keys that are not ``topic@group`` are left out as the broker does
-    (ConsumerOffsetManager#decode). Raises ValueError for what it cannot hold.
-    """
+    """Offsets of ``consumerOffset.json``; only keys ``topic@group`` (ConsumerOffsetManager#decode)."""
     found = {}
     for key, queues in _entries(document, "offsetTable").items():
         topic, at, group = key.partition("@")
@@ -164,7 +158,7 @@ def decode_consumer_offsets(document: Any) -> Offsets:
 
 
 def decode_light_groups(document: Any) -> Offsets:
-    """Returns the offsets of ``lmqConsumerOffset.json``: a light group has one in each of its topics, in queue 0."""
+    """Offsets of ``lmqConsumerOffset.json``: a light group has one for each of its topics, in queue 0."""
     found = dict(decode_consumer_offsets(document))
     for key, offset in _table(document, "lmqOffsetTable").items():
         topic, at, group = key.partition("@")
@@ -174,13 +168,13 @@ def decode_light_groups(document: Any) -> Offsets:
 
 
 def decode_delay_offsets(document: Any) -> Mapping[int, int]:
-    """Returns the offset of each delay level (DelayOffsetSerializeWrapper)."""
+    """Offset of each delay level (DelayOffsetSerializeWrapper)."""
     return {_int(level, _INT): _int(offset) for level, offset in _table(document, "offsetTable").items()}
 
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """How many queues a topic is read from and written to, and whether they are BatchCQ."""
+    """Read and write queues of a topic, and whether they are BatchCQ."""
 
     read: int
     write: int
@@ -188,7 +182,7 @@ class TopicQueues:
 
 
 def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
-    """Returns the topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
+    """Topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
     return {
         topic: TopicQueues(_queues(entry, "read"), _queues(entry, "write"), has_batch_queues(entry))
         for topic, entry in _entries(document, "topicConfigTable").items()
@@ -214,16 +208,16 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "topicQueueMapping.json": _decode_table("topicQueueMappingInfoMap"),
     "timermetrics": _decode_table("timingCount"),
 }
-"""What a file of ``config/`` says, by its name; each raises ValueError for a document that cannot be in it."""
+"""Decoders by file name; each raises ValueError for a document that cannot be in the file."""
 
 
 def _table(document: Any, name: str) -> Mapping[str, Any]:
-    """Returns a table of a document. A document without it, or the word null, loads as nothing."""
+    """A document without the table, or the word null, loads as nothing."""
     return _mapping(_mapping(document).get(name))
 
 
 def _entries(document: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
-    """Returns a table whose values are objects, too; a null in it ends the reading (fastjson 1.2.83, 2.0.59)."""
+    """A table of objects; a null in it ends the reading (fastjson 1.2.83, 2.0.59)."""
     table = _table(document, name)
     if not all(isinstance(value, dict) for value in table.values()):
         raise ValueError("this is not a table of objects")
@@ -239,9 +233,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _int(value: Any, bound: int = _LONG) -> int:
-    """Returns a number as Java parses it: 1.5 is 1, text of digits is a number. Raises ValueError for anything else,
-    and for numbers outside of [-bound, bound).
-    """
+    """A number as Java parses it: 1.5 is 1, text of digits is a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError("this is not a number")  # noqa: TRY004
     try:

@@ -1,4 +1,4 @@
-"""``config/consumerOffset.json``, how far each group has read: the file written anew, and what a torn one still shows.
+"""``config/consumerOffset.json``: write the committed offsets of groups, and read them from a torn file.
 
 ==================  ==================================================================================================
 field               value
@@ -9,12 +9,12 @@ field               value
 ``dataVersion``     stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
 ==================  ==================================================================================================
 
-A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after it has copied
-what was there to ``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or full of zeros. The text in front
-of a tear was written as it should be; only an object that is closed counts, for a number may be cut in two.
+A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after copying it to
+``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or zero. Text before a tear is valid, but only closed
+objects count, because a number may be cut in two.
 
-Mirrors ConsumerOffsetManager#encode and #decode, and those of LmqConsumerOffsetManager (4.9.8 to 5.5.0). Of the revive
-group alone (PopReviveService) the committed offset is that of the last message read, and not that of the next.
+Mirrors ConsumerOffsetManager#encode and #decode, and those of LmqConsumerOffsetManager (4.9.8 to 5.5.0). Only for the
+revive group (PopReviveService) the committed offset is that of the last message read, not of the next.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from storeformat.store.config.config_files import (
 
 OFFSETS = f"{CONFIG}/{CONSUMER_OFFSETS}"
 OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{LMQ_OFFSETS}"
-SYSTEM_GROUPS = "CID_RMQ_SYS_"
-"""Groups of the broker itself (MixAll#isSysConsumerGroup). Without an offset they begin where their queue begins."""
+SYSTEM_GROUPS = "CID_RMQ_SYS_"  # MixAll#isSysConsumerGroup; without an offset they begin at their queue's begin
 GROUPS_OF_EVERY_BROKER = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
      "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
 )  # fmt: skip
-"""Groups that every broker has (SubscriptionGroupManager#init)."""
+"""SubscriptionGroupManager#init."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 _ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\{[^{}]*\}')
@@ -53,7 +52,7 @@ _LIGHT_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
 
 
 class DataVersion(NamedTuple):
-    """The version of a file; of two the greater one is newer (DataVersion#compare)."""
+    """Version of a file; the greater is newer (DataVersion#compare)."""
 
     state_version: int = 0
     counter: int = 0
@@ -61,7 +60,7 @@ class DataVersion(NamedTuple):
 
 
 def data_version(text: str) -> DataVersion | None:
-    """Returns the version that a sound file states; None where it has none, as before 5.0.0."""
+    """Version in a sound file; None before 5.0.0."""
     try:
         document = fastjson.parse(text)
     except (ValueError, RecursionError):
@@ -75,7 +74,7 @@ def data_version(text: str) -> DataVersion | None:
 
 
 def offsets_before_tear(text: str) -> Offsets:
-    """Returns the offsets in the whole entries of a torn file's tables.
+    """Offsets in the complete entries of a torn file's tables.
 
     >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1')
     {('T', 'one'): {0: 7, 1: 9}}
@@ -97,9 +96,7 @@ def offsets_before_tear(text: str) -> Offsets:
 
 
 def consumer_offsets_json(offsets: Offsets, version: DataVersion, *, light_groups: bool = False) -> bytes:
-    """Returns the file, sorted by topic, group and queue. With ``light_groups`` theirs are in a table of their own: of
-    several queues the lowest offset, for the broker knows one for all.
-    """
+    """Encode the file, sorted. ``light_groups``: these have their own table, each with its lowest offset."""
     tables: dict[str, dict[str, Any]] = {name: {} for name in ("lmqOffsetTable", "offsetTable")[not light_groups :]}
     for (topic, group), queues in sorted(offsets.items()):
         if light_groups and group.startswith(LIGHT_PREFIX):
@@ -112,7 +109,7 @@ def consumer_offsets_json(offsets: Offsets, version: DataVersion, *, light_group
 
 
 def known_groups(topics: Iterable[str], subscriptions: Iterable[str], *copies: Offsets | None) -> list[str]:
-    """Returns the groups of users that retry topics, ``subscriptionGroup.json`` or copies of the offsets name.
+    """User groups named by retry topics, ``subscriptionGroup.json`` or copies of the offsets.
 
     >>> known_groups(["Orders", "%RETRY%readers"], ["TOOLS_CONSUMER"], {("Orders", "others"): {0: 7}})
     ['others', 'readers']
@@ -127,7 +124,7 @@ _LONGEST_TOPIC = (1 << 15) - 1
 
 
 def _group_of(retried: str, topics: Collection[str]) -> str:
-    """Returns the group of a retry topic, without the topic that those of POP have at their end (KeyBuilder)."""
+    """Group of a retry topic, without the topic at the end of POP's (KeyBuilder)."""
     if len(retried) > _LONGEST_TOPIC:
         return retried
     ends = (at for at, letter in enumerate(retried) if letter in "_+" and retried[at + 1 :] in topics)
@@ -135,5 +132,5 @@ def _group_of(retried: str, topics: Collection[str]) -> str:
 
 
 def highest_committed(group: str, end: int) -> int:
-    """Returns the highest offset with which a group skips nothing that comes after ``end`` messages of a queue."""
+    """Highest offset with which a group skips no message after ``end`` messages of a queue."""
     return end - 1 if group == REVIVE_GROUP else end

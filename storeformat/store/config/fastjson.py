@@ -1,4 +1,4 @@
-"""The JSON that a broker reads: what fastjson accepts beyond the standard, as far as files in ``config/`` need it.
+"""JSON as a broker reads it: what fastjson accepts beyond the standard in files of ``config/``.
 
 ========================================  ==============  ==============
 text                                      fastjson 1.2    fastjson2 2.0
@@ -14,8 +14,8 @@ cut anywhere before its last bracket      refused         refused
 NUL bytes alone                           refused         refused
 ========================================  ==============  ==============
 
-Tried with the jars of 5.3.3 (1.2.83) and 5.5.0 (2.0.59). What only one of the two accepts is refused here: a broker of
-the other release would take the file for torn.
+Tested with the jars of 5.3.3 (1.2.83) and 5.5.0 (2.0.59). What only one of them accepts is refused: a broker of the
+other release would take the file for torn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import re
 import sys
 from typing import Any
 
-# No byte is looked at from many places: what has no end is taken as one token, which is then no JSON.
+# Linear time: text without an end becomes one token, which is not JSON.
 _TOKEN = re.compile(
     r"""(?P<string>(?<!\\)"(?:[^"\\]|\\.)*")
       | (?<!\\)'(?P<single>(?:[^'\\]|\\.)*)'
@@ -40,9 +40,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse(text: str) -> Any:
-    """Returns what a broker reads out of a text; raises ValueError where it would throw, and RecursionError for what
-    nests too deep. Integer keys become text, half a surrogate pair ``?`` (as where a broker writes it), and numbers
-    beyond a double the largest one.
+    """Parse as a broker does. Raises ValueError where it throws, RecursionError for deep nesting. Integer keys become
+    text, half a surrogate pair ``?`` (as where a broker writes it), and numbers beyond a double the largest one.
     """
     standard = _TOKEN.sub(_as_standard, text.removeprefix("\ufeff").rstrip("\0"))
     found = json.loads(standard, strict=False, parse_constant=_refuse, parse_float=_finite)

@@ -70,9 +70,8 @@ _FIELDS = struct.Struct(">4q24x")
 
 @dataclass(frozen=True)
 class TimerFiles:
-    """What lies there. ``queued_up_to`` is the offset of the timer queue from which on recovery reads again, at most,
-    ``read_time_ms`` the time of the first slot that is not delivered; None and 0 without ``timercheck``. ``wheel_size``
-    and ``log_sizes`` are None and empty without wheel and log, ``units`` the last of it, ``_UNITS_READ`` at most.
+    """Timer state. ``queued_up_to``: timer queue offset from which recovery reads at most; ``read_time_ms``: first slot
+    not delivered; None and 0 without ``timercheck``. ``units``: the last ``_UNITS_READ`` of the log.
     """
 
     queued_up_to: int | None
@@ -83,20 +82,18 @@ class TimerFiles:
 
     @property
     def ends(self) -> Int64s:
-        """Log offsets after the records of the units."""
+        """Log offsets after the units' records."""
         return self.units["offset"] + self.units["size"].astype(np.int64)
 
     def delivered(self, after_ms: int) -> Bools:
-        """Returns which units lay in slots after a time that were delivered; not those that were due when they were
-        written, that recall others, or that may be recalled.
-        """
+        """Which units were in delivered slots after a time, except due at once, recalling, or recallable ones."""
         slots = self.units["written"] + self.units["after"]
         recalled = np.isin(slots, slots[self.units["magic"] & DELETE != 0])
         return (slots > after_ms) & (slots < self.read_time_ms) & (self.units["after"] > 0) & ~recalled
 
 
 def read_timer_files(root: str) -> TimerFiles:
-    """Returns the timer state in a store root."""
+    """Timer state of a store root."""
     wheel = local_status.status_of(locations.join(root, WHEEL))
     logs = local_status.statuses_in(locations.join(root, LOG))
     check = _timer_check(locations.join(root, CONFIG, TIMER_CHECK))
@@ -124,13 +121,13 @@ def _timer_check(path: str) -> tuple[int, ...] | None:
     size = files.size_of(path)
     if not size:
         return None
-    page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # mmap makes it longer
+    page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # as mmap reads it
     return _FIELDS.unpack(page)
 
 
 @dataclass(frozen=True)
 class TimerUnit:
-    """A message in a slot: the slot's time and that of the write in milliseconds, and where its record lies."""
+    """A message in a slot: times in milliseconds, and offset and size of its record."""
 
     slot_ms: int
     written_ms: int
@@ -141,7 +138,7 @@ class TimerUnit:
 
 
 def timer_log(units: Sequence[TimerUnit], file_size: int) -> Iterator[tuple[int, bytes]]:
-    """Yields position and data of each file; after the data there are zeros. Units of one slot are a chain."""
+    """Position and data of each file; zeros follow. Units of one slot are linked."""
     last: dict[int, int] = {}
     base, data = 0, bytearray()
     for unit in units:
@@ -160,5 +157,5 @@ def timer_log(units: Sequence[TimerUnit], file_size: int) -> Iterator[tuple[int,
 
 
 def timer_check(last_read_time_ms: int, queue_offset: int) -> bytes:
-    """Returns ``config/timercheck``: slots are delivered from a time on, the queue is read from an offset on."""
+    """``config/timercheck`` with a delivery time and a queue offset."""
     return _FIELDS.pack(last_read_time_ms, 0, queue_offset, queue_offset).ljust(CHECK_SIZE, b"\0")

@@ -1,10 +1,10 @@
-"""``config/topics.json``: what it says of a store's queues, and the same file made again from the log alone.
+"""``config/topics.json``: queue types of topics, and the file restored from the log.
 
-A topic whose attributes say ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start
-with queues of a topic in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories say the same.
+A topic with the attribute ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start with
+queues in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories show the type too.
 
-A broker keeps queues of topics that it has no configuration of, but tells nobody of them. The log proves how many
-queues a topic had, and that they are batch queues; the rest is what a new topic gets:
+A broker keeps queues of unconfigured topics, but no client sees them. The log proves a topic's number of queues and
+their type; the rest is that of a new topic:
 
 ===================================  ===================================================================
 field                                value
@@ -16,10 +16,10 @@ field                                value
 ===================================  ===================================================================
 
 Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
-Entries that a store still has stay as they are, but for a ``readQueueNums`` with which messages would not be served: an
-older copy of the file has fewer queues (PullMessageProcessor refuses the others). Left out are the topics that a broker
-makes itself when it starts (TopicConfigManager#init, with its own number of queues), and light queues, which are not
-topics.
+
+Existing entries stay, except a ``readQueueNums`` that hides messages (an older copy of the file;
+PullMessageProcessor refuses higher queues). Omitted: topics that a broker makes at its start
+(TopicConfigManager#init), and light queues, which are not topics.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 TOPICS = "config/topics.json"
 
 _BATCH = "BatchCQ"
-DEFAULT_QUEUES = 16
-"""To read and to write, of an entry that does not say it (TopicConfig)."""
+DEFAULT_QUEUES = 16  # read and write queues of an entry without the field (TopicConfig)
 READ_AND_WRITE = 6
-_FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16
-"""A topic may have 1,024 queues with few of them in use; of more, one in 16 must have a message in the log."""
+_FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16  # of more queues, one in 16 must have a message in the log
 MADE_BY_BROKER = frozenset(
     (
         "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
@@ -54,10 +52,7 @@ _SYSTEM_PREFIX = "rmq_sys_"
 
 
 def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
-    """Returns the BatchCQ topics of a store: those named, those of ``config/topics.json``, and those with a directory.
-
-    Raises WrongSettings where such a topic has ordinary queues, too.
-    """
+    """BatchCQ topics: named, configured, or with a directory. Raises WrongSettings if one has ordinary queues too."""
     found = set(named) | (configured_batch_topics(root) or set())
     there = files.list_directory(locations.join(root, BATCH_CONSUME_QUEUE)) or []
     found |= {entry.name for entry in there if entry.is_directory}
@@ -69,7 +64,7 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
 
 
 def topic_configuration(root: str) -> dict[str, Any] | None:
-    """Returns the parsed ``config/topics.json`` of a store, or its backup, as a broker would read it; None without."""
+    """Parsed ``config/topics.json`` of a store, or its backup, as a broker would read it."""
     for path in (locations.join(root, TOPICS), locations.join(root, TOPICS + ".bak")):
         if not files.size_of(path):
             continue
@@ -83,7 +78,7 @@ def topic_configuration(root: str) -> dict[str, Any] | None:
 
 
 def configured_batch_topics(root: str) -> set[str] | None:
-    """Returns the topics that ``config/topics.json`` says to be of type BatchCQ; None where there is no such file."""
+    """BatchCQ topics in ``config/topics.json``; None without the file."""
     found = topic_configuration(root)
     if found is None:
         return None
@@ -92,13 +87,13 @@ def configured_batch_topics(root: str) -> set[str] | None:
 
 
 def compacted_topics(root: str) -> frozenset[str]:
-    """Returns the topics whose messages a broker serves from ``compaction/`` (``cleanup.policy=COMPACTION``, 5.1.0)."""
+    """Topics served from ``compaction/`` (``cleanup.policy=COMPACTION``, 5.1.0)."""
     table = (topic_configuration(root) or {"topicConfigTable": {}})["topicConfigTable"].items()
     return frozenset(topic for topic, entry in table if _attribute(entry, "cleanup.policy") == "COMPACTION")
 
 
 def has_batch_queues(entry: Any) -> bool:
-    """True if the entry of a topic says ``queue.type=BatchCQ``."""
+    """True if a topic's entry has ``queue.type=BatchCQ``."""
     return _attribute(entry, "queue.type") == _BATCH
 
 
@@ -108,7 +103,7 @@ def _attribute(entry: Any, name: str) -> Any:
 
 
 def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
-    """Returns the configuration of one topic."""
+    """Configuration of one topic."""
     return {
         "attributes": {"queue.type": _BATCH} if batch else {},
         "order": False,
@@ -122,16 +117,13 @@ def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
 
 
 def number_of_queues(queue_ids: Collection[int]) -> int:
-    """Return the highest queue id that the number of a topic's queues with messages makes plausible, plus one.
-
-    A damaged bit makes an id of up to 2**30, and each client of the topic makes an object for each of so many queues.
-    """
+    """Highest plausible queue id plus one: a damaged bit makes ids up to 2**30, and clients allocate each queue."""
     bound = max(_FEW_QUEUES, _QUEUES_OF_ONE * len(queue_ids))
     return 1 + max((queue_id for queue_id in queue_ids if 0 <= queue_id < bound), default=-1)
 
 
 def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
-    """Returns the topics of ``queues`` that need a configuration and are not ``known``, sorted."""
+    """Topics of ``queues`` that need a configuration and are not ``known``, sorted."""
     return sorted(
         topic
         for topic in queues
@@ -142,11 +134,8 @@ def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
 def topics_json(
     queues: Mapping[str, int], batch_topics: Collection[str], known: Mapping[str, Any] | None, timestamp: int
 ) -> tuple[bytes, list[str]]:
-    """Returns the file, and the topics in it that ``known`` (a parsed file, None for none) does not have, or with fewer
-    queues to read.
-
-    ``queues`` maps every topic of the log to its number of queues. ``timestamp`` (milliseconds) becomes that of the
-    data version, whose counter says to others that something is new.
+    """The file, and its topics that ``known`` (a parsed file) lacks or has with fewer read queues. ``queues``: number
+    of queues of every topic in the log. ``timestamp``: milliseconds, for the data version.
     """
     before: Mapping[str, Any] = known or {}
     table = dict(before.get("topicConfigTable") or {})
