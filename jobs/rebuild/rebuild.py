@@ -19,7 +19,7 @@ from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.planning import size_note
 from jobs.rebuild.staging import claimed, gone_on_failure, staging_for
 from jobs.spark import session
-from jobs.spark.runner import TimedRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.storage import files, locations, outputs
@@ -144,7 +144,7 @@ def _report(
     whole: Restored,
     built: Built,
     repaired: list[str],
-    runner: TimedRunner,
+    runner: Runner,
     reporter: Reporter,
 ) -> Report:
     reading, store, offsets = built.reading, whole.store, built.offsets

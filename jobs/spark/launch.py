@@ -1,8 +1,7 @@
-"""What Spark's JVM is started with, which PySpark's own start reads from the environment. Needs no pyspark.
+"""The environment with which PySpark starts Spark's JVM. Needs no pyspark.
 
-The driver is this Python process, which starts the JVM. The other way round (spark-submit starts Python) would merge
-the driver's stderr into stdout, and stdout belongs to the report. Only ``--deploy-mode cluster`` needs the other way,
-because there the driver runs elsewhere.
+This Python process starts the JVM: spark-submit would merge the driver's stderr into stdout, which belongs to the
+report. Only ``--deploy-mode cluster`` goes through spark-submit, as the driver runs elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties
 
 STARTED_BY_SPARK = "PYSPARK_GATEWAY_PORT" in os.environ
-"""Whether spark-submit started this program, as it does with ``--deploy-mode cluster``: all has been decided then."""
+"""True in cluster mode: spark-submit started this program, with its options."""
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -38,10 +37,7 @@ _LONGEST_PLACE = 103 - len("/.00000000-0000-0000-0000-000000000000.sock")
 def environment(
     directory: str, options: Sequence[str] = (), *, delta: bool = False, lasts: bool = True, debug: bool = False
 ) -> dict[str, str]:
-    """Returns the variables for PySpark's start of a JVM whose temporary files go to ``directory``; ``options`` are
-    those of spark-submit. One that does not last has Java's first compiler alone. Raises DependencyMissing without Java
-    or Delta's jars.
-    """
+    """Variables for a JVM with temporary files in ``directory``; one that does not last has Java's first compiler."""
     require_java()
     log4j, archive = CONF / "log4j2.properties", Path(sys.prefix, "spark.jsa")
     flags = [f"-Drocketmq.store.spark.log.level={'info' if debug else 'off'}", f'"-Djava.io.tmpdir={directory}"']
@@ -64,13 +60,13 @@ def environment(
 
 
 def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
-    """Lets a program that makes its SparkSession itself start Spark with what this program would start it with."""
+    """Set the environment for a program that makes its own SparkSession."""
     if not STARTED_BY_SPARK:
         os.environ.update(environment(tempfile.gettempdir(), options, delta=delta))
 
 
 def defaults(directory: str, *, local: bool) -> dict[str, str]:
-    """Returns the settings of Spark where the user makes no choice; ``directory`` is for this Spark alone."""
+    """Settings of Spark unless the user sets them; ``directory`` is for this Spark alone."""
     settings = {"spark.sql.warehouse.dir": f"{directory}/warehouse"}  # which nobody uses
     for file in ("spark-defaults.conf", "spark-local.conf")[: 1 + local]:
         if (CONF / file).is_file():
@@ -84,14 +80,13 @@ def defaults(directory: str, *, local: bool) -> dict[str, str]:
 
 
 def require_java() -> None:
-    """Raises DependencyMissing where there is no Java."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which(f"{home}/bin/java" if home else "java") is None:
         raise DependencyMissing("Spark needs Java 17 or later: there is none", advice="install it, or set JAVA_HOME")
 
 
 def delta_options(options: Sequence[str]) -> list[str]:
-    """Returns spark-submit options that bring Delta; raises DependencyMissing if its jars were not fetched."""
+    """spark-submit options for Delta."""
     settings = [word for name, value in _DELTA.items() for word in ("--conf", f"{name}={value}")]
     if any("delta-spark" in word for word in options):
         return settings
@@ -104,7 +99,6 @@ def delta_options(options: Sequence[str]) -> list[str]:
 
 
 def application_zip(directory: str) -> str:
-    """Returns a zip of our packages for executors."""
     target = Path(directory, "rocketmq-store-spark.zip")
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*"))):
@@ -114,13 +108,12 @@ def application_zip(directory: str) -> str:
 
 
 def spark_home() -> Path:
-    """Returns the directory that SPARK_HOME names, else that of this environment's pyspark."""
     found = importlib.util.find_spec("pyspark")
     return Path(os.environ.get("SPARK_HOME") or Path((found and found.origin) or "").parent)
 
 
 def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process by spark-submit: in cluster mode the driver runs on the cluster."""
+    """Replace this process by spark-submit, for cluster mode."""
     ours = application_zip(tempfile.mkdtemp(prefix="rocketmq-store-spark-"))
     packages = ("--py-files", ",".join([*values_of(options, "--py-files"), ours]))
     sys.stdout.flush()

@@ -24,9 +24,7 @@ SWITCHES = frozenset({"--load-spark-defaults", "--supervise", "--usage-error", "
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
-    """Returns (options for spark-submit, the rest): the rest begins with the job's name, if one is named. Raises
-    UsageError for another option before the name.
-    """
+    """Options for spark-submit, and the rest from the job's name on."""
     at = 0
     while at < len(arguments) and arguments[at] not in jobs:
         word = arguments[at]
@@ -43,11 +41,10 @@ def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple
 
 
 def values_of(options: Sequence[str], name: str) -> list[str]:
-    """Returns the values that ``options`` give under a name, in order."""
     following = [value for word, value in pairwise(options) if word == name]
     return following + [word.partition("=")[2] for word in options if word.startswith(f"{name}=")]
 
 
 def is_local(master: str) -> bool:
-    """Returns whether executors are threads of the driver's JVM (``local-cluster`` has processes of its own)."""
+    """True if executors are threads of the driver's JVM (``local-cluster`` has processes)."""
     return master == "local" or master.startswith("local[")

@@ -1,9 +1,8 @@
-"""Spark for the length of a job, and what runs the job's tasks in it: ``runner_for``.
+"""The one Spark of a process, for the length of a job.
 
-A process has one Spark. A context that is there already (tests, notebooks, spark-submit in cluster mode) is used and
-left alone; one that is started here comes up on a thread beside the planning, and is gone when the block ends, with its
-JVM and its Python workers. If work in it fails it ends at once: a task that still runs would write into what the job
-is about to remove.
+An active context (tests, notebooks, spark-submit in cluster mode) is used and left alone. One that starts here comes up
+on a thread beside the planning and ends with the block, with its JVM and its Python workers; at once where work fails,
+as a running task would write into what the job removes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import launch
 from jobs.spark.options import is_local
-from jobs.spark.runner import SparkRunner, TimedRunner
+from jobs.spark.runner import SparkRunner
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing, StoreFormatError
 
@@ -28,14 +27,12 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-OLDEST = 4
-"""The first part of the version of Spark that jobs run on at least."""
-_TO_START, _TO_END = 60, 300
-"""Seconds that are waited for a JVM that is no longer needed; a class archive takes a minute on a busy machine."""
+OLDEST = 4  # major version of Spark
+_TO_START, _TO_END = 60, 300  # seconds; to write a class archive at its end takes a JVM a minute on a busy machine
 
 
 class Spark:
-    """The Spark of a process; ``options`` are those of spark-submit, ``name`` is shown by Spark's own pages."""
+    """Options of spark-submit, and the SparkContext that they make."""
 
     def __init__(self, name: str = "", options: Sequence[str] = (), *, debug: bool = False) -> None:
         self._name, self._options, self._debug = name, options, debug
@@ -47,7 +44,7 @@ class Spark:
         self._directory = ""
 
     def begin(self, *, delta: bool = False, lasts: bool = False) -> None:
-        """Lets Spark come up, unless a context is there. Raises as ``launch.environment``."""
+        """Start Spark on a thread, unless a context is active."""
         if not self._begun and active_context() is None and self._failed is None:
             self._begun = True
             self._directory = tempfile.mkdtemp(prefix="rocketmq-store-spark-")
@@ -98,10 +95,8 @@ class Spark:
 
     @property
     def context(self) -> SparkContext:
-        """The SparkContext, when it is up."""
         if not self._begun and (active := active_context()) is not None:
-            found: SparkContext = active
-            return found
+            return active  # type: ignore[no-any-return]
         self.begin()
         if self._begun:
             self._up.wait()
@@ -111,16 +106,14 @@ class Spark:
 
     @property
     def session(self) -> SparkSession:
-        """The SparkSession."""
         assert self.context
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.getOrCreate()
 
     def end(self, *, running: bool) -> None:
-        """Ends what has started, and lets nothing start again. The JVM is killed where no task is ``running`` and no
-        log is left to write, which saves a second. One with the user's own options may have something to write at its
-        end, such as a class archive, and ends by itself.
+        """End Spark; nothing starts again. Without ``running`` tasks or an event log the JVM is killed, which saves a
+        second, unless the user's own options may let it write at its end, such as a class archive.
         """
         if not self._begun:
             return
@@ -144,7 +137,7 @@ class Spark:
 
 
 def _forget() -> None:
-    """Lets PySpark forget a JVM that has gone, so that the next session of this process gets a new one."""
+    """Let the next session of this process start another JVM."""
     from pyspark import SparkContext
 
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
@@ -155,7 +148,6 @@ def _forget() -> None:
 
 
 def active_context() -> Any:
-    """Returns the SparkContext that is active in this process, or None."""
     known = getattr(sys.modules.get("pyspark"), "SparkContext", None)  # another thread may be importing it
     return getattr(known, "_active_spark_context", None)
 
@@ -165,7 +157,7 @@ _spark: Spark | None = None
 
 @contextmanager
 def shared_spark(name: str = "", options: Sequence[str] = (), *, debug: bool = False) -> Iterator[Spark]:
-    """Yields the Spark of this process, which starts when it is first needed, and ends with the outermost block."""
+    """Yield the Spark of this process, which ends with the outermost block."""
     global _spark  # noqa: PLW0603  (as there is one SparkContext in a process)
     outer, running = _spark, True
     _spark = spark = outer or Spark(name, options, debug=debug)
@@ -184,44 +176,39 @@ def shared_spark(name: str = "", options: Sequence[str] = (), *, debug: bool = F
 
 @contextmanager
 def spark_session(*, delta: bool = False, lasts: bool = False) -> Iterator[SparkSession]:
-    """Yields a SparkSession; if a JVM begins for it, it is for Delta tables, and for work that ``lasts``, or not."""
+    """Yield a SparkSession, starting a JVM if none runs."""
     with shared_spark() as spark:
         spark.begin(delta=delta, lasts=lasts)
         yield spark.session
 
 
 def on_one_machine() -> bool:
-    """Returns whether all tasks of the Spark that has begun run on the driver's machine."""
+    """True if all tasks run on the driver's machine."""
     return str((_spark or Spark()).context.master).startswith("local")
 
 
 @contextmanager
-def runner_for(reporter: Reporter, what: str, total: int) -> Iterator[TimedRunner]:
-    """Yields what runs the tasks of a job in Spark, whose progress on ``total`` bytes is shown as ``what``."""
-    with shared_spark() as spark, watched(spark.context, reporter, what, total) as runner:
-        runner.stages["start of Spark"] = reporter.seconds
-        yield runner
-
-
-@contextmanager
-def watched(context: SparkContext, reporter: Reporter, what: str, total: int) -> Iterator[SparkRunner]:
-    """Yields a runner; within, progress shows which share of the running stages' tasks is done, as one of ``total``."""
+def runner_for(reporter: Reporter, what: str, total: int) -> Iterator[SparkRunner]:
+    """Yield a runner in Spark; the share of finished tasks is shown as progress on ``total`` bytes."""
     ended = threading.Event()
 
     def watch(progress: Progress) -> None:
         with suppress(Exception):  # the JVM may end meanwhile
-            tracker = context.statusTracker()
+            tracker = runner.context.statusTracker()
             while not ended.wait(0.5):
                 stages = [info for number in tracker.getActiveStageIds() if (info := tracker.getStageInfo(number))]
                 tasks = sum(stage.numTasks for stage in stages)
                 if tasks:
                     progress.update(progress.total * sum(stage.numCompletedTasks for stage in stages) // tasks)
 
-    with reporter.progress(what, total) as progress:
-        thread = threading.Thread(target=watch, args=(progress,), name="progress", daemon=True)
-        thread.start()
-        try:
-            yield SparkRunner(context)
-        finally:
-            ended.set()
-            thread.join(timeout=5)
+    with shared_spark() as spark:
+        runner = SparkRunner(spark.context)
+        runner.stages["start of Spark"] = reporter.seconds
+        with reporter.progress(what, total) as progress:
+            thread = threading.Thread(target=watch, args=(progress,), name="progress", daemon=True)
+            thread.start()
+            try:
+                yield runner
+            finally:
+                ended.set()
+                thread.join(timeout=5)

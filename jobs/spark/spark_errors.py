@@ -1,4 +1,4 @@
-"""What Spark raises, as exceptions of this program: what a task raised where that can be told, else SparkError."""
+"""Spark's failures as exceptions of this program."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ _SAID: dict[str, tuple[type[StoreFormatError], str]] = {
     "JAVA_GATEWAY_EXITED": (DependencyMissing, "what its JVM said is above"),
     "methods on a stopped SparkContext": (DependencyMissing, "does the master answer? --debug shows what Spark said"),
     "SparkContext was shut down": (WriteFailed, "on a cluster the logs of YARN or Kubernetes say why"),
-    "spark.driver.maxResultSize": (
-        WriteFailed, "--conf spark.driver.maxResultSize=0 --driver-memory 8g, or larger --split-size",
-    ),
-    "java.lang.OutOfMemoryError": (
-        WriteFailed, "--driver-memory 8g gives the JVM more; on a cluster --executor-memory, too",
-    ),
+    "spark.driver.maxResultSize": (WriteFailed, "--conf spark.driver.maxResultSize=0 and more --driver-memory"),
+    "java.lang.OutOfMemoryError": (WriteFailed, "--driver-memory 8g; on a cluster also --executor-memory"),
     "Error from python worker:\n": (DependencyMissing, _A_PYTHON),
     "ModuleNotFoundError: ": (DependencyMissing, _A_PYTHON),
     "UnsatisfiedLinkError: ": (DependencyMissing, "TMPDIR=DIRECTORY names one on a file system without noexec"),
     "No FileSystem for scheme": (
-        DependencyMissing, "--packages org.apache.hadoop:hadoop-aws:3.5.0 brings S3 for Delta's own reader",
+        DependencyMissing,
+        "--packages org.apache.hadoop:hadoop-aws:3.5.0 brings S3 for Delta",
     ),
     "invalid null input: name": (
-        DependencyMissing, "Spark needs a user with a name: add a line to /etc/passwd, or use nss_wrapper",
+        DependencyMissing,
+        "Spark needs a user with a name: a line in /etc/passwd, or nss_wrapper",
     ),
     "Connection refused": (WriteFailed, "Spark's JVM has ended; short of memory? --driver-memory gives it more"),
-}  # fmt: skip
-"""What Spark says where the fault is neither ours nor Spark's, and what helps."""
+}
+"""What Spark says of failures that are neither ours nor its own, with exit code and advice."""
 
 
 class SparkError(Exception):
-    """Spark could not do what it was told; the message is Spark's own."""
+    """A failure of Spark without an entry in ``_SAID``, in Spark's own words."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what Spark raises within it into an error of ours where ``_SAID`` knows what helps, else into SparkError.
-    Failures of tasks do not come this way (``udfs.failures``).
-
-    Spark's own exceptions ask the JVM for their text, and the JVM is gone by the time somebody prints them.
+    """Turn what Spark raises into an error of ours, or SparkError; not failures of tasks (``udfs.failures``). Spark's
+    own exceptions ask the JVM for their text, which has ended by the time they are printed.
     """
     try:
         yield
@@ -70,7 +66,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def reason_in(text: str, sign: str = "") -> str:
-    """Returns why: what follows a ``sign`` that ends with white space, or a task's exception, or Spark's first one."""
+    """What follows a ``sign`` that ends with white space, else a task's exception, else Spark's first one."""
     if sign[-1:].isspace():
         return text.partition(sign)[2].strip().partition("\n")[0]
     raised = _RAISED.findall(text, max(text.rfind(_TRACE), 0))

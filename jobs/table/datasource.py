@@ -45,7 +45,7 @@ from jobs.contract import option_values
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table.salvaged_rows import doubt_of
 from jobs.table.stream import SPLIT_SIZE, LogStreamReader, proven_partitions
 from storeformat.errors import UsageError
@@ -108,15 +108,13 @@ class CommitLogSource(DataSource):
         store = open_store(options, needs_index_sizes=False)
         if self._defects:
             _demand(schemas.DEFECTS, schema)
-            return TableReader(
-                defects(read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, on_damage="salvage"))
-            )
+            return TableReader(defects(read_log(store, options, Runner(), split_size=SPLIT_SIZE, on_damage="salvage")))
         times = first_times(store.segments) if self._is_set("truststoretimes") else {}
         reader = replace(self._log_reader(store, schema), first_times=times)
         if options.on_damage == "fail":
             return replace(reader, log_partitions=plan_partitions(store, options))
         # Policies that read on after damage need the whole log.
-        reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE)
+        reading = read_log(store, options, Runner(), split_size=SPLIT_SIZE)
         rules = replace(reader.rules, doubt=doubt_of(reading))
         return replace(reader, log_partitions=proven_partitions(reading, 0), rules=rules)
 
@@ -189,7 +187,7 @@ def plan_partitions(store: OpenedStore, options: LogOptions) -> tuple[LogPartiti
     earlier = [segment for segment in segments if segment.base < begin]
     size = options.split_size or (SPLIT_SIZE if len(earlier) < _FEW_SEGMENTS else segments[0].size)
     unproven = tuple(LogPartition(split) for split in plan_splits(earlier, size))
-    last = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin)
+    last = read_log(store, options, Runner(), split_size=SPLIT_SIZE, begin=begin)
     return unproven + proven_partitions(last, begin)
 
 

@@ -19,10 +19,11 @@ Item = TypeVar("Item")
 Row = TypeVar("Row")
 
 
-class Drafts:
+class Drafts(Runner):
     """The drafts of one load, and a runner whose scans write them."""
 
     def __init__(self, runner: Runner, write: WriteFiles) -> None:
+        super().__init__()
         self._runner = runner
         self._write = write
         self._files: dict[tuple[int, ...], Sequence[WrittenFile]] = {}

@@ -22,7 +22,7 @@ from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner, Runner
+from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
 from jobs.table.consumer_offsets import add_snapshot
@@ -237,7 +237,7 @@ class Load:
             if nothing_follows(self._store.segments, window):  # then Spark's start would be all of the work
                 split_size = split_size_for(size, 1)
                 with self._reporter.progress("scan", size):
-                    self._reading = read_log(self._store, options, LocalRunner(), split_size=split_size, begin=begin)
+                    self._reading = read_log(self._store, options, Runner(), split_size=split_size, begin=begin)
                 return self._reading
             with session.runner_for(self._reporter, "scan", size) as tasks:
                 split_size = split_size_for(size, tasks.parallelism)

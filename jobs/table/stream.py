@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table.continuation import tail_of
 from storeformat.errors import Refused
 from storeformat.log.block_window import BlockWindow
@@ -140,7 +140,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until <= begin:
             return None
         options = replace(self._options, until_offset=until)
-        reading = read_log(store, options, LocalRunner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
+        reading = read_log(store, options, Runner(), split_size=SPLIT_SIZE, begin=begin, on_damage="fail")
         self._planned = begin, reading
         return reading
 

@@ -47,7 +47,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log import opening
 from jobs.query import query
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.store.config.topic_config import topic_configuration
 
 pytestmark = pytest.mark.broker
@@ -99,7 +99,7 @@ def forget_topics(store: Path, crashed: Crashed) -> None:
     )
     staging = crashed.scratch / "topics-staging"
     staging.mkdir()
-    built = build_store.rebuild(options, opening.open_store(options), str(staging), LocalRunner())
+    built = build_store.rebuild(options, opening.open_store(options), str(staging), Runner())
     assert set(TOPICS) <= set(built.topics_added)
     assert "SCHEDULE_TOPIC_XXXX" not in built.topics_added
     shutil.copy(Path(built.directory) / "config" / "topics.json", store / "config")

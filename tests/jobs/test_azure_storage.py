@@ -17,7 +17,7 @@ from support.store_builder import LogBuilder
 
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table.table_places import place_of
 from storeformat.storage import files
 
@@ -67,7 +67,7 @@ def test_a_rebuild_is_that_of_a_local_disk(host: str, tmp_path: Path, monkeypatc
     local = rebuild_here(root, tmp_path / "local", store.settings)
     (tmp_path / "work").mkdir()
     options = options_for(root, tmp_path / "work" / "unused", store.settings)
-    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=output)
+    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), Runner(), made=output)
     assert rebuilt_files(output) == rebuilt_files(local.directory)
     files.remove_tree(output)
     assert files.tree_sizes(output) == {}

@@ -16,7 +16,7 @@ from support.rebuilding import options_for, rebuild_here
 
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.storage import extents, files, locations
 
 pytestmark = pytest.mark.servers
@@ -76,7 +76,7 @@ def test_a_rebuild_is_that_of_a_local_disk(bucket: str, tmp_path: Path) -> None:
     }
     (tmp_path / "work").mkdir()
     options = options_for(root, tmp_path / "work" / "output", store.settings)
-    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=bucket)
+    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), Runner(), made=bucket)
     found = files.tree_sizes(bucket).keys() - {"manifest.json"}
     assert {name: files.read_bytes(locations.join(bucket, name)) for name in found} == wanted
     name, content = max(wanted.items())

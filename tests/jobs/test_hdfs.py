@@ -14,7 +14,7 @@ from support.rebuilding import options_for, rebuild_here, rebuilt_files
 
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.storage import extents, files, locations
 
 pytestmark = [pytest.mark.golden, pytest.mark.hadoop]
@@ -50,7 +50,7 @@ def test_a_rebuild_is_that_of_a_local_disk(snapshot: Snapshot, tmp_path: Path) -
     options = options_for(Path("/"), tmp_path / "work" / "output", snapshot.store.settings)
     options = type(options)(**{**vars(options), "store": f"{snapshot.files}/snap/broker-a/store"})
     output = f"{snapshot.files}/rebuilt"
-    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), LocalRunner(), made=output)
+    build_store.rebuild(options, open_store(options), str(tmp_path / "work"), Runner(), made=output)
     assert rebuilt_files(output) == wanted
     name, content = max(wanted.items())
     assert extents.stray_byte(locations.join(output, name), len(content)) is None

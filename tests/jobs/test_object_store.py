@@ -31,7 +31,7 @@ from jobs.rebuild import build_store, manifest, rebuild
 from jobs.rebuild.log_repair import repair_log
 from jobs.rebuild.staging import claimed, staging_beside, staging_for
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.storage import clients, files, locations
@@ -68,7 +68,7 @@ def rebuilt(bucket: Bucket, store: GoldenStore, source: str, output: str, work: 
     """Rebuilds from and to the bucket, in this process."""
     options = RebuildOptions(store=source, output=bucket.uri(output), settings=settings_of(store), **more)
     with claimed(options.output), staging_beside(str(work / "staging")) as staging:
-        build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+        build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
     return options
 
 
@@ -132,7 +132,7 @@ def test_staged_in_the_bucket_too(
     monkeypatch.setattr(session, "on_one_machine", lambda: False)
     with claimed(options.output), staging_for(options.output) as staging:
         assert staging.startswith("s3://")
-        build_store.rebuild(options, open_store(options), staging, LocalRunner(), made=options.output)
+        build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
     out = bucket.download("out", tmp_path / "out")
     assert differences(root, out, store) == []
 
@@ -165,7 +165,7 @@ def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore,
     root = golden.unpack(store)
     options = RebuildOptions(store=str(root), output=bucket.uri("out"), settings=settings_of(store))
 
-    class Runner(LocalRunner):
+    class Meddled(Runner):
         def map(self, what: str, *rest: Any) -> Any:
             if what.startswith("write"):
                 bucket.client.put_object(Bucket=bucket.name, Key="out/index/stray", Body=b"x")
@@ -176,7 +176,7 @@ def test_a_file_that_somebody_else_put_there(bucket: Bucket, store: GoldenStore,
         claimed(options.output),
         staging_beside(str(tmp_path / "work")) as staging,
     ):
-        build_store.rebuild(options, open_store(options), staging, Runner(), made=options.output)
+        build_store.rebuild(options, open_store(options), staging, Meddled(), made=options.output)
     assert bucket.names("out") == []
 
 
@@ -331,8 +331,8 @@ def test_copies_of_a_log_in_a_bucket_heal_each_other(
         uris.append(bucket.upload(tmp_path / copy, f"{copy}/store"))
     options = LogOptions(store=uris[0], replicas=(uris[1],), settings=settings_of(store))
     work = str(tmp_path / "work") if staged == "here" else bucket.uri("work")
-    found = restored(open_store(options, restores=True), options, LocalRunner(), work)
-    reading = read_log(found.store, options, LocalRunner())
+    found = restored(open_store(options, restores=True), options, Runner(), work)
+    reading = read_log(found.store, options, Runner())
     assert (reading.damaged, reading.losses.rows) == ([], [])
     repaired = repair_log(reading, bucket.uri("repaired"), found.made)
     assert repaired == names[:2]

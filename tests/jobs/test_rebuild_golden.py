@@ -25,7 +25,7 @@ from jobs.log.opening import open_store
 from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import WrongSettings
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
@@ -185,7 +185,7 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
         (root / path).write_bytes(b"x")
     options = options_for(root, tmp_path / "out", store.settings, broker_version="5.3")
     opened = open_store(options)
-    runner = LocalRunner()
+    runner = Runner()
     built = build_store.rebuild(options, opened, str(tmp_path / "work"), runner)
     report = json.loads(rebuild._report(options, Restored(opened), built, [], runner, Reporter()).to_json())
     assert report["stages"].keys() > {"scan the commit log"}
@@ -276,7 +276,7 @@ class ShuffledRunner:
 def test_bytes_do_not_depend_on_splits_or_order(split_size: int, tmp_path: Path) -> None:
     (store,) = golden.stores("embedded-5.5.0")
     root = golden.unpack(store)
-    whole = rebuild_here(root, tmp_path / "whole", store.settings, LocalRunner())
+    whole = rebuild_here(root, tmp_path / "whole", store.settings, Runner())
     cut = rebuild_here(root, tmp_path / "cut", store.settings, ShuffledRunner(split_size), split_size=split_size)
     assert {row.path: row.content for row in cut.rows} == {row.path: row.content for row in whole.rows}
     assert len(whole.rows) > 20

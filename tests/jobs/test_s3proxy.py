@@ -17,7 +17,7 @@ from support.rebuilding import options_for, rebuild_here, rebuilt_files
 
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import TotalsDisagree
 
 pytestmark = [pytest.mark.golden, pytest.mark.servers]
@@ -74,7 +74,7 @@ def rebuilt(bucket: Bucket, root: Path, work: Path, settings: dict[str, object])
     output = bucket.uri("rebuilt")
     work.mkdir()
     options = options_for(root, work / "unused", settings)
-    build_store.rebuild(options, open_store(options), str(work), LocalRunner(), made=output)
+    build_store.rebuild(options, open_store(options), str(work), Runner(), made=output)
     return output
 
 

@@ -12,7 +12,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log import opening
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 pytest.importorskip("rocksdict")
@@ -92,7 +92,7 @@ def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Pa
             if len(part["reason"]) > 30
         }
         assert named == {"consumequeue_rocksdb", "rocksdbstore", *by_hand.values()}
-        built = build_store.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), LocalRunner())
+        built = build_store.rebuild(options, opened, str(tmp_path / f"work-{store.root.name}"), Runner())
         for part in ("consumequeue", "consumequeue_ext", "index"):
             assert files_below(store.root / part) == files_below(Path(built.directory) / part), part
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 
 
 @contextmanager
@@ -16,6 +16,6 @@ def tasks_here() -> Iterator[None]:
     """Within it tasks run here, one after the other; a job that asks for a Spark of its own fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session.Spark, "begin", lambda *_, **settings: None)
-        patch.setattr(session, "runner_for", lambda *_: nullcontext(LocalRunner()))
+        patch.setattr(session, "runner_for", lambda *_: nullcontext(Runner()))
         patch.setattr(session, "on_one_machine", lambda: True)
         yield

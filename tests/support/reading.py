@@ -13,7 +13,7 @@ from support.rebuilding import rebuild_here
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log import opening
 from jobs.log.log_scan import LogReading, scan_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.log.segments import LogPart, Segment
 from storeformat.queues import consume_queue as cq
 from storeformat.record.decode import DecodeRules
@@ -30,7 +30,7 @@ def read(root: Path, split_size: int = 1 << 30, on_damage: DamagePolicy = "fail"
     store = opened(root, on_damage=on_damage)
     task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
     return scan_log(
-        LocalRunner(),
+        Runner(),
         store.segments,
         task,
         split_size=split_size,
@@ -48,7 +48,7 @@ def read_segments(
     task = ScanTask(**{"staging": "", "decode_rules": DecodeRules(), "dispatch_rules": DispatchRules(()),
                        "with_entries": False, **scan})  # fmt: skip
     with mock.patch.object(files, "RangeReader", MemoryReader), mock.patch.object(MemoryReader, "contents", contents):
-        return scan_log(LocalRunner(), found, task, split_size=split_size, on_damage=on_damage)
+        return scan_log(Runner(), found, task, split_size=split_size, on_damage=on_damage)
 
 
 def queue_offsets(directory: Path) -> list[int]:

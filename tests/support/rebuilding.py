@@ -9,7 +9,7 @@ from typing import Any
 from jobs.contract.options import RebuildOptions
 from jobs.log import opening
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner, Runner
+from jobs.spark.runner import Runner
 from storeformat.storage import files, locations
 
 SETTINGS = (
@@ -48,7 +48,7 @@ def rebuild_here(
     opened = opening.open_store(options)
     if "consumequeue" in options.only:
         opened = opening.with_queue_store(opened, options.queue_store)
-    return build_store.rebuild(options, opened, str(work), runner or LocalRunner())
+    return build_store.rebuild(options, opened, str(work), runner or Runner())
 
 
 def rebuilt_files(output: str) -> dict[str, bytes]:

@@ -22,7 +22,7 @@ from support.store_builder import LogBuilder, Placed
 
 from jobs.log.healing import Healing, LogCopy, absent_in, plan_healing, refuse_differing
 from jobs.log.log_scan import LogReading, scan_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
@@ -35,7 +35,7 @@ TASK = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
 
 def read(segments: Sequence[Segment]) -> LogReading:
     """The reading of segments that are in memory."""
-    return scan_log(LocalRunner(), segments, TASK, split_size=SEGMENT, on_damage="salvage")
+    return scan_log(Runner(), segments, TASK, split_size=SEGMENT, on_damage="salvage")
 
 
 def copy_of(name: str, contents: dict[int, bytes | None]) -> LogCopy:
@@ -77,7 +77,7 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
     MemoryReader.contents = {}
     copies = [copy_of(str(number), dict(segments)) for number, segments in enumerate(contents)]
     try:
-        refuse_differing(LocalRunner(), copies)
+        refuse_differing(Runner(), copies)
     except Refused as refusal:
         offset = refusal.offset or 0
         base = offset - offset % SEGMENT

@@ -11,7 +11,7 @@ from support.rebuilding import SETTINGS
 
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.log import opening
-from jobs.spark.runner import LocalRunner, Runner
+from jobs.spark.runner import Runner
 from jobs.verify import verify
 
 
@@ -23,4 +23,4 @@ def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None 
     if "consumequeue" in options.only:
         opened = opening.with_queue_store(opened)
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
-        return verify.compare_store(options, opened, staging, runner or LocalRunner())
+        return verify.compare_store(options, opened, staging, runner or Runner())

@@ -15,7 +15,7 @@ from support.store_to_start import StoreToStart, finished
 
 from jobs.consumer_offsets.ranges import QueueRanges, offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading, scan_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.record.decode import DecodeRules
 from storeformat.store.queue_places import QueueStore
 from udfs.log.scan import ScanTask
@@ -25,7 +25,7 @@ def read(root: Path, staging: Path, split_size: int = 1 << 30) -> LogReading:
     store = opened(root, needs_index_sizes=False)
     task = ScanTask(str(staging), DecodeRules(), store.dispatch_rules(), with_entries=False, with_times=True)
     staging.mkdir(exist_ok=True)
-    return scan_log(LocalRunner(), store.segments, task, split_size=split_size)
+    return scan_log(Runner(), store.segments, task, split_size=split_size)
 
 
 def ranges(store: StoreToStart, tmp_path: Path, *, files_stay: bool = True) -> QueueRanges:

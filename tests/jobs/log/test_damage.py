@@ -13,7 +13,7 @@ from support.store_builder import Embedded, LogBuilder, Message
 
 from jobs.log import damage
 from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.log.chain import Break
 
 SEGMENT = 4096
@@ -97,8 +97,8 @@ def test_survivors_of_one_damaged_segment_say_how_late_it_is_in_the_next(split_s
 
 def test_stages_have_the_names_that_people_see(monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage in two segments, the older of which tells more of the later one, and at the end."""
-    runner = LocalRunner()
-    monkeypatch.setattr(reading_here, "LocalRunner", lambda: runner)
+    runner = Runner()
+    monkeypatch.setattr(reading_here, "Runner", lambda: runner)
     log = LogBuilder(SEGMENT)
     first = log.message(topic="B")
     claims(log, 0, 1, 2)

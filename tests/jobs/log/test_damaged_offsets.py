@@ -16,7 +16,7 @@ from support.store_builder import LogBuilder, Message, Placed
 
 from jobs.log.log_scan import LogReading
 from jobs.rebuild import planning
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, RecordDefect
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
@@ -177,13 +177,13 @@ def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int, follow
 def test_a_healthy_log_is_read_in_one_pass(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is looked for in the zeros after its end, nor in a segment that was made ahead of need."""
     passes: list[str] = []
-    run = LocalRunner.map
+    run = Runner.map
 
-    def noted(runner: LocalRunner, what: str, task: Any, items: Any) -> Any:
+    def noted(runner: Runner, what: str, task: Any, items: Any) -> Any:
         passes.append(what)
         return run(runner, what, task, items)
 
-    monkeypatch.setattr(LocalRunner, "map", noted)
+    monkeypatch.setattr(Runner, "map", noted)
     log = a_log()
     if ahead:
         log.preallocate()

@@ -29,7 +29,7 @@ from jobs.publish import publish
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore
 from jobs.rebuild import build_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table import datasource
 from jobs.table.stream import LogStreamReader
 from jobs.verify import verify
@@ -139,7 +139,7 @@ def test_entries_of_an_older_term_are_no_messages(tmp_path: Path, split_size: in
     store = opened(root)
     assert store.committed == log.end_offset
     task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
-    whole = scan_log(LocalRunner(), store.segments, task, split_size=split_size)
+    whole = scan_log(Runner(), store.segments, task, split_size=split_size)
     assert (whole.records, whole.end, whole.damaged) == (51, log.end_offset, [])
     assert [item.begin for item in whole.stale] == [log.end_offset]
 
@@ -181,7 +181,7 @@ def test_committed_entries_that_are_lost_at_the_end_are_damage(
     with pytest.raises(DamagedLog, match=f"entry {committed} is committed, but"):
         opened(root)
     options = LogOptions(store=str(root), on_damage=policy)
-    reading = read_log(opening.open_store(options), options, LocalRunner())
+    reading = read_log(opening.open_store(options), options, Runner())
     whole_end = max(log.segments) + SIZE
     assert [(item.begin, item.end) for item in reading.damaged] == [
         (entries[begin], whole_end if end is None else entries[end])
@@ -250,7 +250,7 @@ def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> No
         damage(root, log.records[number].offset + 90, b"?")
         store = opened(root, on_damage="salvage")
         task = ScanTask("", DecodeRules(), store.dispatch_rules(), with_entries=False)
-        reading = scan_log(LocalRunner(), store.segments, task, on_damage="salvage", keep_crc_failures=True)
+        reading = scan_log(Runner(), store.segments, task, on_damage="salvage", keep_crc_failures=True)
         assert (reading.records, reading.damaged) == (60, [])
         assert ["BODY_CRC" in item.reason for item in reading.kept] == [True]
         assert [(item.begin, item.end) for item in reading.kept] == [
@@ -396,6 +396,6 @@ def test_a_group_whose_entries_lie_elsewhere_is_published_up_to_what_it_has_agre
         options_for(root, tmp_path / "out", given),
         settings=(("storePathDLedgerCommitLog", str(elsewhere)), *((name, str(size)) for name, size in given.items())),
     )
-    made = build_store.rebuild(options, opening.open_store(options), str(tmp_path / "work"), LocalRunner())
+    made = build_store.rebuild(options, opening.open_store(options), str(tmp_path / "work"), Runner())
     report = published(root, Path(made.directory))
     assert (report["log_end"], report["replaced"]) == (log.records[41].end, ["consumequeue", "index", "checkpoint"])

@@ -22,7 +22,7 @@ from jobs.log.losses_beside import PROVEN, _alone
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.rebuild.log_repair import repair_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 
 SIZE = 4096
 
@@ -35,9 +35,9 @@ def read(root: Path, settings: Any = (), **more: Any) -> LogReading:
     store = open_store(options, restores=True, needs_index_sizes=False)
     work = root.parent / "work-of-log"
     shutil.rmtree(work, ignore_errors=True)
-    made = restored(store, options, LocalRunner(), str(work))
+    made = restored(store, options, Runner(), str(work))
     assert any("goes on to offset" in note for note in made.notes) == bool(options.replicas and not made.healed)
-    return read_log(made.store, options, LocalRunner(), counting_task(made.store))
+    return read_log(made.store, options, Runner(), counting_task(made.store))
 
 
 def units_from(root: Path, offset: int) -> int:
@@ -331,7 +331,7 @@ def test_queues_in_two_places_prove_no_tail(tmp_path: Path) -> None:
         settings = (("rocksdbCQDoubleWriteEnable", "true"), ("combineCQUseRocksdbForLmq", light))
         options = LogOptions(store=str(root), settings=settings, replicas=(str(copy),))
         store = open_store(options, restores=True, needs_index_sizes=False)
-        assert bool(restored(store, options, LocalRunner(), str(tmp_path / light)).healed) == taken
+        assert bool(restored(store, options, Runner(), str(tmp_path / light)).healed) == taken
 
 
 def test_units_of_a_log_that_was_cut_prove_nothing() -> None:

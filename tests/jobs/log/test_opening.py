@@ -16,7 +16,7 @@ from jobs.cli import command_line
 from jobs.contract.options import LogOptions
 from jobs.log import opening
 from jobs.log.opening import open_store, with_queue_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import MissingInput, NotAStore, UsageError, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES
@@ -223,8 +223,8 @@ def test_more_splits_than_a_driver_keeps_in_mind(root: Path, monkeypatch: pytest
     options = LogOptions(store=str(root), split_size=5957)
     store = open_store(options)
     with pytest.raises(UsageError) as error:
-        opening.read_log(store, options, LocalRunner())
+        opening.read_log(store, options, Runner())
     assert str(error.value) == (
         "--split-size is in bytes, and this one makes too many splits: found 11 splits, expected at most 10"
     )
-    assert opening.read_log(store, replace(options, split_size=None), LocalRunner(), split_size=5958).records == 1
+    assert opening.read_log(store, replace(options, split_size=None), Runner(), split_size=5958).records == 1

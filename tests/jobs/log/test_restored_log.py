@@ -18,7 +18,7 @@ from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import Restored, filled, restored
 from jobs.rebuild.log_repair import repair_log
 from jobs.spark import session
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused
 
 SIZE = 4096
@@ -57,8 +57,8 @@ def whole(root: Path, work: Path, *replicas: Path, refuses: bool = True, **more:
     """What is done for a store's log, and the reading of it then."""
     options = LogOptions(store=str(root), replicas=tuple(map(str, replicas)), split_size=1_000, **more)
     store = open_store(options, restores=True)
-    found = restored(store, options, LocalRunner(), str(work), refuses=refuses)
-    return found, read_log(found.store, options, LocalRunner(), counting_task(found.store))
+    found = restored(store, options, Runner(), str(work), refuses=refuses)
+    return found, read_log(found.store, options, Runner(), counting_task(found.store))
 
 
 def contents(found: Restored) -> dict[int, bytes]:

@@ -11,7 +11,7 @@ from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table import load
 from jobs.table.stream import proven_partitions
 from storeformat.errors import WriteFailed
@@ -37,10 +37,10 @@ def root(tmp_path: Path) -> Path:
 def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
     options = LoadOptions(store=str(root), on_damage="stop", table="", cluster="", broker="")
     store = open_store(options)
-    reading = read_log(store, options, LocalRunner())
+    reading = read_log(store, options, Runner())
     assert reading.records == 6
     asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
-    assert query.by_key(asked, OfflineStore(store), LocalRunner())["found"] == 6
+    assert query.by_key(asked, OfflineStore(store), Runner())["found"] == 6
     shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
     assert len(list(inspection.proven_records(store, shown, reading))) == 6
     read = load.row_reader(store, options, reading, 0, "UTC")
@@ -53,7 +53,7 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
 def test_it_says_that_the_log_has_changed(root: Path) -> None:
     options = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k")
     store = open_store(options)
-    ranges = proven_ranges(read_log(store, options, LocalRunner()).scans)
+    ranges = proven_ranges(read_log(store, options, Runner()).scans)
     find = FindMessages(Wanted(topic="T"), row_rules(store, bodies=False), limit=10)
     assert len(list(find(iter(ranges)))) == 6
     (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))

@@ -18,7 +18,7 @@ from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, offline_store
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog
 
 pytestmark = pytest.mark.golden
@@ -35,7 +35,7 @@ def options_of(store: GoldenStore, **more: object) -> InspectOptions:
 def test_contents(store: GoldenStore) -> None:
     options = options_of(store, split_size=5_000)
     opened = open_store(options)
-    reading = read_log(opened, options, LocalRunner())
+    reading = read_log(opened, options, Runner())
     contents = inspection.contents(opened, reading, options)
     settings = BrokerSettings.of(store.version, store.settings)
     requests = list(broker_model.walk(broker_model.read_segments(golden.unpack(store)), settings))
@@ -89,7 +89,7 @@ def test_only_the_records_asked_for_are_made_plain(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ``inspect`` read the whole log in this process."""
-    monkeypatch.setattr(inspection.session, "runner_for", lambda *_: nullcontext(LocalRunner()))
+    monkeypatch.setattr(inspection.session, "runner_for", lambda *_: nullcontext(Runner()))
 
 
 def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> None:
@@ -102,10 +102,10 @@ def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> No
     log.write_bytes(content)
     sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
     options = InspectOptions(store=str(root), settings=sizes, on_damage="salvage", keep_crc_failures=True)
-    reading = read_log(open_store(options), options, LocalRunner())
+    reading = read_log(open_store(options), options, Runner())
     assert reading.damaged == []
     assert [item.begin for item in reading.kept] == [first]
-    without = read_log(open_store(options), replace(options, keep_crc_failures=False), LocalRunner())
+    without = read_log(open_store(options), replace(options, keep_crc_failures=False), Runner())
     assert [item.begin for item in without.damaged] == [first]
     assert inspection.run(options, Reporter(quiet=True)).exit_code == 1
 
@@ -147,7 +147,7 @@ def test_topics_with_batch_queues(tmp_path: Path) -> None:
     log.message(topic="Plain")
     options = InspectOptions(store=str(log.write(tmp_path)), batch_topics=("Batched",))
     opened = open_store(options)
-    assert inspection.contents(opened, read_log(opened, options, LocalRunner()), options)["topics"] == [
+    assert inspection.contents(opened, read_log(opened, options, Runner()), options)["topics"] == [
         {"topic": "Batched", "queues": 2, "queued_messages": 7},
         {"topic": "Plain", "queues": 1, "queued_messages": 1},
     ]
@@ -162,7 +162,7 @@ def test_a_segment_without_a_record_has_no_times(tmp_path: Path) -> None:
     (root / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
     options = InspectOptions(store=str(root))
     opened = open_store(options)
-    first, empty = inspection.contents(opened, read_log(opened, options, LocalRunner()), options)["segments"]
+    first, empty = inspection.contents(opened, read_log(opened, options, Runner()), options)["segments"]
     assert (first["first_stored"], first["last_stored"]) == (
         "1970-01-01T00:00:01.000+00:00", "1970-01-01T00:00:03.000+00:00",
     )  # fmt: skip
@@ -211,7 +211,7 @@ class TestRecords:
         root, offsets = placed
         asked: list[tuple[Any, ...]] = []
         monkeypatch.setattr(
-            inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(LocalRunner())
+            inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(Runner())
         )
         with (root / "commitlog" / f"{0:020d}").open("r+b") as log:
             log.seek(offsets[2])
@@ -232,9 +232,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     log.message(topic="A", queue_id=5, store_timestamp=2000)
     log.message(topic="C", queue_id=5, store_timestamp=3000)
     asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(
-        inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(LocalRunner())
-    )
+    monkeypatch.setattr(inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(Runner()))
     options = InspectOptions(
         store=str(log.write(tmp_path)), topics=(TopicFilter("B", 1), TopicFilter("A"), TopicFilter("C"))
     )

@@ -14,7 +14,7 @@ from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from jobs.query.pending_messages import half_places, split_waiting, waiting_text
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.record.pending import Pending
 
 SMALL = {"maxHashSlotNum": 10, "maxIndexNum": 20}
@@ -42,7 +42,7 @@ def answers(log: LogBuilder, tmp_path: Path, topic: str = "T") -> dict[str, dict
             key="k",
             **({} if way == "index" else {way: True}),
         )
-        found[way] = query.by_key(options, OfflineStore(open_store(options)), LocalRunner())
+        found[way] = query.by_key(options, OfflineStore(open_store(options)), Runner())
     return found
 
 

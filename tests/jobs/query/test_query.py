@@ -19,7 +19,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.queues.batch_queue_search import queue_range
 from udfs.table.find_messages import Wanted
 
@@ -83,7 +83,7 @@ def test_places_and_times(store: GoldenStore) -> None:
 def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
     options = options_of(store, "key", split_size=10_000, max_messages=1000)
     offline = OfflineStore(open_store(options))
-    runner = LocalRunner()
+    runner = Runner()
     for answer in store.entry["answers"]["queries"][:4]:
         wanted = Wanted(topic=answer["topic"], key=answer["key"])
         scanned = {row["commit_log_offset"] for row in query.find(options, offline, runner, wanted)}
@@ -109,14 +109,14 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
         for offset in range(begin, end, 13):
             asked = options_of(store, "offset", offset=offset, **place)
             (row,) = ask(asked)["messages"]
-            (scanned,) = query.by_offset(asked, offline, LocalRunner())["messages"]
+            (scanned,) = query.by_offset(asked, offline, Runner())["messages"]
             assert row == scanned
             assert row["queue_offset"] <= offset < row["queue_offset"] + int(row["properties"].get("INNER_NUM", 1))
             at = options_of(store, "time", time=row["store_timestamp_ms"], **place)
             answer = ask(at)
             assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (1, begin, end)
             assert answer["queue_offset"] <= offset
-            later = query.by_time(at, offline, LocalRunner())
+            later = query.by_time(at, offline, Runner())
             assert (later["min_offset"], later["max_offset"]) == (begin, end)
         beyond = ask(options_of(store, "offset", offset=end, **place))
         assert (beyond["found"], beyond.exit_code) == (0, 1)
@@ -213,7 +213,7 @@ def test_a_time_without_a_message_on_its_side(
     options = QueryOptions(
         store=str(root), kind="time", topic="T", queue_id=0, time=time, boundary=boundary, broker_version=version
     )
-    answer = query.by_time(options, OfflineStore(open_store(options)), LocalRunner() if scan else None)
+    answer = query.by_time(options, OfflineStore(open_store(options)), Runner() if scan else None)
     assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (found, 0, 3)
 
 

@@ -11,7 +11,7 @@ from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 
 
 def scan(root: Path, kind: Any, **more: Any) -> list[int]:
@@ -19,8 +19,7 @@ def scan(root: Path, kind: Any, **more: Any) -> list[int]:
     options = QueryOptions(store=str(root), kind=kind, topic="T", scan=True, **more)
     answer = {"key": query.by_key, "offset": query.by_offset}[kind]
     return [
-        row["commit_log_offset"]
-        for row in answer(options, OfflineStore(open_store(options)), LocalRunner())["messages"]
+        row["commit_log_offset"] for row in answer(options, OfflineStore(open_store(options)), Runner())["messages"]
     ]
 
 

@@ -22,7 +22,7 @@ from jobs.log.opening import open_store
 from jobs.query import offline_store, query, queue_listing
 from jobs.query.offline_store import OfflineStore
 from jobs.query.queue_listing import Listing
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, UsageError
 from storeformat.log.segments import Segment
 from udfs.table.find_messages import Wanted
@@ -68,7 +68,7 @@ def test_a_real_store_lists_what_its_log_has(store: GoldenStore, monkeypatch: py
         broker_version=rules_of_release(store.version),
     )  # fmt: skip
     offline = OfflineStore(open_store(options))
-    rows = query.find(options, offline, LocalRunner(), Wanted())
+    rows = query.find(options, offline, Runner(), Wanted())
     topics = sorted(path.name for path in (root / "consumequeue").iterdir())
     assert topics
     for topic in topics:

@@ -15,7 +15,7 @@ from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
 from jobs.rebuild.staging import Workplace, staging_beside
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.errors import WriteFailed
 from udfs.files.build import BuildFiles
 
@@ -24,7 +24,7 @@ STORES = ("base-clean-5.3.3", "batch-cq-5.3.3", "cq-ext-5.3.3")
 Task = Callable[[Iterator[Any]], Iterable[Any]]
 
 
-class Twice(LocalRunner):
+class Twice(Runner):
     """Every task runs twice, and the second one counts, as after the loss of a machine that had finished it."""
 
     def map(self, what: str, task: Task, items: Sequence[Any]) -> list[Any]:
@@ -32,7 +32,7 @@ class Twice(LocalRunner):
         return super().map(what, task, items)
 
 
-class KilledHalfway(LocalRunner):
+class KilledHalfway(Runner):
     """Every task that makes files is killed once while it writes, and runs again."""
 
     def map(self, what: str, task: Task, items: Sequence[Any]) -> list[Any]:
@@ -45,7 +45,7 @@ class KilledHalfway(LocalRunner):
 @pytest.mark.golden
 @pytest.mark.parametrize("runner", [Twice(), KilledHalfway()], ids=lambda runner: type(runner).__name__)
 @pytest.mark.parametrize("name", STORES)
-def test_the_same_files(name: str, runner: LocalRunner, tmp_path: Path) -> None:
+def test_the_same_files(name: str, runner: Runner, tmp_path: Path) -> None:
     (store,) = golden.stores(name)
     root = golden.unpack(store)
     once = rebuild_here(root, tmp_path / "once", store.settings, split_size=20_000)
@@ -66,7 +66,7 @@ def umask() -> int:
 
 
 def test_a_machine_that_does_not_see_the_staging_directory(tmp_path: Path) -> None:
-    class Elsewhere(LocalRunner):
+    class Elsewhere(Runner):
         def map(self, what: str, task: Task, items: Sequence[Any]) -> list[Any]:
             shutil.rmtree(tmp_path / "work" / "runs")
             return super().map(what, task, items)
@@ -79,7 +79,7 @@ def test_a_machine_that_does_not_see_the_staging_directory(tmp_path: Path) -> No
 
 
 def test_files_that_were_made_where_the_driver_does_not_see_them(tmp_path: Path) -> None:
-    class Elsewhere(LocalRunner):
+    class Elsewhere(Runner):
         def map(self, what: str, task: Task, items: Sequence[Any]) -> list[Any]:
             rows = super().map(what, task, items)
             if isinstance(task, BuildFiles):

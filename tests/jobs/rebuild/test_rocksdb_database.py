@@ -24,7 +24,7 @@ from jobs.log.opening import with_queue_store
 from jobs.publish import publish
 from jobs.rebuild import build_store, rebuild, rocksdb_database
 from jobs.rebuild.manifest import read_manifest
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.verify import verify
 from storeformat.errors import TotalsDisagree, UsageError
 
@@ -41,7 +41,7 @@ def made(root: Path, work: Path, settings: dict[str, Any], kind: str = "rocksdb"
     work.mkdir(exist_ok=True)
     options = options_for(root, work / "output", settings, **more)
     store = with_queue_store(opening.open_store(options), kind)  # type: ignore[arg-type]
-    return build_store.rebuild(options, store, str(work), LocalRunner())
+    return build_store.rebuild(options, store, str(work), Runner())
 
 
 def key(topic: str, queue_id: int, queue_offset: int) -> bytes:
@@ -134,7 +134,7 @@ def test_a_database_apart_lies_in_a_directory_of_its_own(tmp_path: Path) -> None
     options = replace(options, settings=(*options.settings, ("storeType", "defaultRocksDB"), separate))
     (tmp_path / "work").mkdir()
     opened = with_queue_store(opening.open_store(options))
-    built = build_store.rebuild(options, opened, str(tmp_path / "work"), LocalRunner())
+    built = build_store.rebuild(options, opened, str(tmp_path / "work"), Runner())
     assert (Path(built.directory) / "consumequeue_rocksdb" / "CURRENT").exists()
     assert not (Path(built.directory) / "consumequeue").exists()
 

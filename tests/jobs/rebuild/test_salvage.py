@@ -24,7 +24,7 @@ from jobs.log.log_scan import LogReading, scan_log
 from jobs.rebuild import log_repair
 from jobs.rebuild.build_store import Built
 from jobs.rebuild.log_repair import repair_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from storeformat.queues import consume_queue as cq
 from udfs.log.scan import ScanTask
 
@@ -169,7 +169,7 @@ def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, mon
 def read(root: Path, split_size: int = SEGMENT) -> LogReading:
     segments = opening.find_segments([str(root / "commitlog")], SEGMENT)
     task = ScanTask("", *rules_of(root), with_entries=False)
-    return scan_log(LocalRunner(), segments, task, split_size=split_size, on_damage="salvage")
+    return scan_log(Runner(), segments, task, split_size=split_size, on_damage="salvage")
 
 
 def rules_of(root: Path) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.spark import runner as runners
-from jobs.spark.runner import LocalRunner, SparkRunner
+from jobs.spark.runner import Runner, SparkRunner
 from storeformat.errors import DamagedLog, WriteFailed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +29,7 @@ DRIVER = os.getpid()
 def test_stages_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 11.25, 20.0, 20.5004])
     monkeypatch.setattr(runners, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    runner = LocalRunner()
+    runner = Runner()
     assert runner.map("none", squares, []) == []
     for _ in range(2):
         assert runner.map("squares", squares, [2]) == [(4, True)]

@@ -9,7 +9,7 @@ from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store, read_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table import continuation, messages_table
 from jobs.table.load_window import Window
 from udfs.table.proven_ranges import ReadRanges, proven_ranges
@@ -30,7 +30,7 @@ def test_rows_begin_where_a_record_does(tmp_path: Path, place: int, last_ends: i
     begin = log.records[3].offset + place
     last = None if last_ends is None else {"commit_log_offset": begin - 100, "size": 100 - last_ends - place}
     window = Window(0, begin, last=last)
-    reading = read_log(store, options, LocalRunner())
+    reading = read_log(store, options, Runner())
     assert continuation.begins_inside_a_record(store, window, reading) is inside
 
 
@@ -45,7 +45,7 @@ def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
     segment.write_bytes(content)
     options = LoadOptions(store=str(root), on_damage="salvage", table="", cluster="", broker="")
     store = open_store(options)
-    whole = read_log(store, options, LocalRunner())
+    whole = read_log(store, options, Runner())
     rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
     read = ReadRanges(proven_ranges(whole.scans), rules)
     rows = [row for proven in read.ranges for batch in read.chunks(proven) for row in batch.to_pylist()]
@@ -58,7 +58,7 @@ def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
     assert continuation.newest_row_in_log(store, other, whole) is None
     assert continuation.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
     # Of segments that were not read again, only what the sizes lead to is sure.
-    later = read_log(store, options, LocalRunner(), begin=4096)
+    later = read_log(store, options, Runner(), begin=4096)
     assert continuation.newest_row_in_log(store, rows, later) == rows[0]
     first = [row for row in rows if row["commit_log_offset"] < 4096]
     assert continuation.newest_row_in_log(store, first, later) == first[-2]

@@ -13,7 +13,7 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.table.commits import BrokerState
 from jobs.table.load import Load
 from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
@@ -80,7 +80,7 @@ def test_the_history_holds_no_secret_of_the_stores_location(tmp_path: Path) -> N
     log.message(topic="T")
     options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="c", broker="b")
     store = open_store(options)
-    reading = read_log(store, options, LocalRunner())
+    reading = read_log(store, options, Runner())
     elsewhere = replace(store, root="s3://KEY:SECRET@bucket/store?secret_key=SECRET&region=eu")
     one = Load(elsewhere, options, "", Reporter(quiet=True))
     said = json.dumps(one._metadata(Window(0, 0), reading.end, reading.damaged))

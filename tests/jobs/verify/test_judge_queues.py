@@ -26,7 +26,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 from jobs.verify import compare_queues
 
 pytestmark = pytest.mark.golden
@@ -285,13 +285,13 @@ def test_each_file_is_compared_once_in_tasks_of_a_bounded_size(root: Path, monke
     monkeypatch.setattr(compare_queues, "_FILES_A_TASK", 2)
     batches: list[list[str]] = []
 
-    class Runner(LocalRunner):
+    class Watched(Runner):
         def map(self, what: str, task: Any, items: Any) -> Any:
             if what == "compare consumequeue":
                 batches.extend([check.file.path for check in batch] for batch in items)
             return super().map(what, task, items)
 
-    assert not verify_here(root, STORE.settings, Runner()).verdicts.counts
+    assert not verify_here(root, STORE.settings, Watched()).verdicts.counts
     assert {len(batch) for batch in batches[:-1]} == {2}
     files = [path.relative_to(root).as_posix() for path in (root / "consumequeue").rglob("*") if path.is_file()]
     assert sorted(path for batch in batches for path in batch) == sorted(files)

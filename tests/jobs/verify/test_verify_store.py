@@ -31,7 +31,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
-from jobs.spark.runner import LocalRunner
+from jobs.spark.runner import Runner
 
 pytestmark = pytest.mark.golden
 
@@ -117,7 +117,7 @@ def test_what_a_broker_writes_meanwhile_is_looked_at_again(root: Path, what: str
     whole = path.read_bytes()
     path.write_bytes(whole[:position] + bytes(20) + whole[position + 20 :])
 
-    class Broker(LocalRunner):
+    class Broker(Runner):
         def map(self, doing: str, *rest: Any) -> Any:
             if doing == what and comes:
                 path.write_bytes(whole)
