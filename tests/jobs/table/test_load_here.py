@@ -5,6 +5,7 @@ what they refuse.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 import deltalake
 import pytest
-from support.loading import load_here
+from support.here import tasks_here
+from support.loading import ROOT, load_here
 from support.patching import stand_in
 from support.store_builder import LogBuilder
 
@@ -405,3 +407,17 @@ def test_a_log_in_which_nothing_is_new_is_scanned(
     monkeypatch.setattr(Reporter, "progress", recorded)
     assert load_here(root, table)["skipped"]
     assert shown == [("scan", 4096)]  # from the segment of the newest row on
+
+
+def test_the_program_for_several_brokers(
+    log: LogBuilder, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """README's lines, word for word."""
+    (program,) = re.findall(r"```python\n(.*?load\.run.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=4096\n")
+    brokers = [(str(log.write(tmp_path / name)), "c", name, str(conf)) for name in ("broker-a", "broker-b")]
+    with tasks_here():
+        exec(program, {"brokers": brokers, "table": str(table)})
+    assert capsys.readouterr().out == "broker-a ok\nbroker-b ok\n"
+    assert offsets(table) == sorted(2 * [record.offset for record in log.records])
