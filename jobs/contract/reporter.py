@@ -34,10 +34,6 @@ class Reporter:
     def for_options(cls, options: JobOptions) -> Reporter:
         return cls(quiet=options.quiet, dated=True)
 
-    def for_part(self, name: str) -> Reporter:
-        """Reporter of a part of the run: lines prefixed with ``name``, own notes, no progress."""
-        return _PartReporter(self, name)
-
     @property
     def seconds(self) -> float:
         return round(time.monotonic() - self.begun, 3)
@@ -102,20 +98,6 @@ class Reporter:
         finally:
             with self._lock:
                 self._clear()
-
-
-class _PartReporter(Reporter):
-    def __init__(self, whole: Reporter, name: str) -> None:
-        super().__init__(quiet=whole.quiet, stream=whole.stream)
-        self._whole = whole
-        self._name = name
-
-    def _line(self, text: str) -> None:
-        self._whole._line(f"{self._name}: {text}")
-
-    @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Progress]:
-        yield Progress(Reporter(quiet=True), what, total)
 
 
 class Progress:

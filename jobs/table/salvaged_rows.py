@@ -17,11 +17,10 @@ from jobs.table.drafts import remove_files
 from jobs.table.messages_table import MessagesTable
 from storeformat.log.segments import segment_at
 from udfs.table import schemas
-from udfs.table.parquet_files import PARTITION, RangeFiles, WriteFiles, WrittenFile
+from udfs.table.parquet_files import RangeFiles, WriteFiles, WrittenFile
 from udfs.table.rows import Doubt
 
 _OFFSET = "commit_log_offset"
-_ORDER = [(name, "ascending") for name in (PARTITION, "topic", "queue_id", "queue_offset")]
 _NOT_COMPARED = frozenset({"cluster", "broker", "salvaged", *schemas.FROM_PROPERTIES, *schemas.RUNS})
 """Columns that are not part of the record, or derived from its properties."""
 

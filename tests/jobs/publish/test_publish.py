@@ -1,21 +1,24 @@
-"""publish and restore: what is swapped, what comes back, what reaches the command line."""
+"""Publish and restore."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import golden
+from support.killing import Ended, Killer
 from support.publishing import (
     DERIVED,
     STORE,
     Case,
     Snapshot,
+    after_publish,
     contents,
     cut_the_log,
     make_case,
@@ -25,12 +28,15 @@ from support.publishing import (
 )
 from support.real_store import RELEASES, RealStore, wiped_copy
 from support.rebuilding import rebuild_here
+from support.system_calls import Fault
 
 from jobs.contract.options import PublishOptions, TopicFilter
 from jobs.publish import publish
 from storeformat.errors import MissingInput, Refused, StoreFormatError
 from storeformat.storage import durable, files, local_status
+from storeformat.store import swap
 
+# ------------------------------------------------------------------------------------------------------- publish
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
@@ -300,3 +306,152 @@ def test_a_real_store_serves_what_was_published(release: str, tmp_path: Path) ->
     assert {name: restored.get(name) for name in before if name.partition("/")[0] != "commitlog"} == {
         name: value for name, value in before.items() if name.partition("/")[0] != "commitlog"
     }
+
+
+# ------------------------------------------------------------------------------------------------------- restore
+def cut_short(case: Case, monkeypatch: pytest.MonkeyPatch, step: str) -> str:
+    """A restore that dies in ``stage`` or ``finish``, without a chance to undo anything; returns its backup's name."""
+
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    before = set(case.backups)
+    with monkeypatch.context() as patched:
+        patched.setattr(swap, step, die)
+        patched.setattr(swap, "undo", lambda item: item)
+        with pytest.raises(KeyboardInterrupt):
+            case.restore()
+    (made,) = set(case.backups) - before
+    return made.name
+
+
+def test_a_restore_cut_short_in_the_swap_is_finished(
+    case: Case, old: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = case.publish()["backup"]
+    name = cut_short(case, monkeypatch, "finish")
+    planned = case.restore(dry_run=True)
+    assert (planned["backup"], "finished first" in planned["notes"][0]) == (name, True)
+    done = case.restore(backup=first)
+    assert (done["finished_earlier_run"], done["backup"], done["dry_run"]) == (name, name, False)
+    assert "abort is back" in done["notes"][0]
+    assert snapshot(case.root) == old
+
+
+def test_a_restore_cut_short_before_the_swap_is_undone_and_done(
+    case: Case, old: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.publish()
+    name = cut_short(case, monkeypatch, "stage")
+    assert "undone first" in case.restore(dry_run=True)["notes"][0]
+    done = case.restore()
+    assert (done["finished_earlier_run"], done["undone_earlier_run"]) == (None, name)
+    assert snapshot(case.root) == old
+    with pytest.raises(Refused, match="already been restored"):
+        case.restore(backup=case.backups[0].name)
+
+
+def test_a_restore_cut_short_gives_way_to_that_of_another_backup(
+    case: Case, original: Case, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = case.publish()["backup"]
+    shutil.copytree(original.out, case.out, dirs_exist_ok=True)
+    second = case.publish()["backup"]
+    name = cut_short(case, monkeypatch, "finish")  # of the second
+    done = case.restore(backup=first)
+    assert (done["undone_earlier_run"], done["finished_earlier_run"]) == (name, None)
+    assert snapshot(case.root) == old
+    assert (case.root / "backup" / second / "consumequeue").is_dir()
+    case.restore(backup=done["backup"])
+    assert snapshot(case.root) == new
+
+
+def test_a_publish_that_was_undone_is_no_backup(case: Case, old: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(swap, "finish", lambda item: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(swap, "undo", lambda item: item)
+        with pytest.raises(KeyboardInterrupt):
+            case.publish()
+    (backup,) = case.backups
+    done = case.restore()
+    assert (done["store"], done["undone_earlier_run"], done["dry_run"]) == (str(case.root), backup.name, False)
+    assert done["restored"] == ["consumequeue", "index", "checkpoint", "abort"]
+    assert snapshot(case.root) == old
+
+
+def test_a_backup_that_lost_a_part_is_refused(case: Case, new: Snapshot) -> None:
+    case.publish()
+    (backup,) = case.backups
+    shutil.rmtree(backup / "index")
+    with pytest.raises(Refused, match="no longer complete") as caught:
+        case.restore()
+    assert caught.value.path == str(backup / "index")
+    assert (snapshot(case.root), case.backups) == (new, [backup])
+
+
+def test_what_restore_says_of_abort(case: Case) -> None:
+    """It comes back with what was crashed; it is gone again on the way there; without one nothing is said."""
+    case.publish()
+    assert ["abort is back" in note for note in case.restore()["notes"]] == [True]
+    assert case.restore()["notes"] == []
+    (case.root / "abort").write_bytes(b"")  # a broker was started since, and killed
+    name = case.restore()["backup"]
+    assert (case.root / "backup" / name / "abort").read_bytes() == b""
+
+
+def test_an_abort_that_no_part_replaces_stays(original: Case, tmp_path: Path) -> None:
+    topic = min(path.name for path in (original.out / "consumequeue").iterdir())
+    part = make_case(tmp_path, STORE, topics=(TopicFilter(topic, 0),), only=("consumequeue",))
+    part.publish()
+    assert ["abort exists and stays" in note for note in part.restore()["notes"]] == [True]
+    (part.root / "abort").unlink()
+    assert part.restore()["notes"] == []
+
+
+# -------------------------------------------------------------------------------------------------------- faults
+FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
+
+
+def assert_told(ended: Ended, fault: str, job: str) -> None:
+    """One line, two with advice, and an exit code that says what kind of end it was; a rebuild may be what fails."""
+    if fault.startswith("SIG"):
+        said = f"interrupted; the store has all of this {job} or nothing of it\n"
+        assert (ended.exit_code, ended.trace) == (128 + signal.Signals[fault], said)
+    elif ended.exit_code:
+        assert ended.exit_code in (66, 74), ended.trace
+        assert ended.trace.startswith("error: ")
+        assert "Traceback" not in ended.trace
+
+
+@FAULTS
+def test_a_publish_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
+    whole, numbers = faults
+    old, new = snapshot(whole.root), after_publish(whole)
+    for number in numbers:
+        case = whole.copy(tmp_path / "case")
+        words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
+        ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
+        if not ended.came:
+            break
+        assert_told(ended, fault, "publish")
+        found = snapshot(case.root)
+        assert (number, found) in [(number, new), *([(number, old)] if ended.exit_code else [])]
+    assert number > 70
+
+
+@FAULTS
+def test_a_restore_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
+    whole, numbers = faults
+    old, new = snapshot(whole.root), after_publish(whole)
+    published = whole.copy(tmp_path / "published")
+    published.publish()
+    for number in numbers:
+        case = published.copy(tmp_path / "case")
+        words = ["restore", "--store", str(case.root), "--quiet"]
+        ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
+        if not ended.came:
+            break
+        assert_told(ended, fault, "restore")
+        found = snapshot(case.root)
+        assert (number, found) in [(number, old), *([(number, new)] if ended.exit_code else [])]
+    assert number > 50

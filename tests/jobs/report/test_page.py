@@ -1,4 +1,4 @@
-"""The page of ``report --html`` is one sound file that people can read, see and hear."""
+"""The report's page and plots."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +19,15 @@ from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.contract.report import size_text
-from jobs.report import page, plots
+from jobs.report import data_size, page, plots
 from jobs.report.facts import CHECKS
+from jobs.report.functions import statements
+from jobs.spark.options import CONF
 from storeformat.errors import DependencyMissing
+from storeformat.javaproperties import parse_properties
 
 
+# ---------------------------------------------------------------------------------------------------------- page
 @pytest.mark.parametrize(
     ("span", "step"),
     [
@@ -415,3 +420,165 @@ def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     assert seen["inks"] == [seen["body"]]
     brightness = sum(map(int, re.findall(r"\d+", seen["body"])[:3]))
     assert (brightness > 380) is (scheme == "dark")
+
+
+# --------------------------------------------------------------------------------------------------------- plots
+@pytest.mark.parametrize(
+    ("largest", "unit", "expected"),
+    [
+        (999, "bytes", (1.0, "bytes")),
+        (1000, "bytes", (1e3, "kB")),
+        (999_999, "bytes", (1e3, "kB")),
+        (1e6, "bytes", (1e6, "MB")),
+        (1e9, "bytes", (1e9, "GB")),
+        (1e12, "bytes", (1e12, "TB")),
+        (5e15, "bytes", (1e12, "TB")),
+        (999, "messages", (1.0, "messages")),
+        (2e6, "messages", (1e6, "million messages")),
+    ],
+)
+def test_the_unit_of_an_axis(largest: float, unit: str, expected: tuple[float, str]) -> None:
+    assert plots._scaled(largest, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("a" * 24, "a" * 24),
+        ("a" * 15 + "b" * 10, "a" * 11 + "\u2026" + "aa" + "b" * 10),
+        ("_x", "\u200b_x"),
+        ("x_", "x_"),
+    ],
+)
+def test_a_label_that_fits(label: str, shown: str) -> None:
+    assert plots._short(label) == shown
+
+
+def drawing(svg: str, height: float) -> Page:
+    """What a plot is made of; all are of one width, and as high as told, in inches."""
+    found = Page(svg)
+    (head,) = found.having("svg")
+    assert head["viewbox"] == f"0 0 {5.6 * 72:g} {height * 72:g}"
+    assert (head["role"], head["aria-label"], head.get("width"), head.get("height")) == (
+        "img",
+        "what & why",
+        None,
+        None,
+    )
+    assert "#010203" not in svg
+    assert "<metadata" not in svg
+    assert {re.sub("text-anchor: [a-z]+; ", "", text["style"] or "") for text in found.having("text")} == {
+        "font-size: 11px; fill: currentColor"
+    }  # and no font but the page's
+    assert "currentColor" in svg
+    return found
+
+
+def filled(found: Page, colour: str) -> list[tuple[float, float]]:
+    """Width and height of each area of a colour, whose outline may stand elsewhere."""
+    outlines = {path.get("id"): path["d"] or "" for path in found.having("path")}
+    areas = [path["d"] or "" for path in found.having("path") if f"fill: {colour}" in (path.get("style") or "")]
+    areas += [
+        outlines[(use["xlink:href"] or "").removeprefix("#")]
+        for use in found.having("use")
+        if f"fill: {colour}" in (use.get("style") or "")
+    ]
+    sizes = []
+    for area in areas:
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", area)]
+        sizes.append((max(numbers[::2]) - min(numbers[::2]), max(numbers[1::2]) - min(numbers[1::2])))
+    return sizes
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    svg = plots.bars("n", ["a", "b", "c"], [4_000_000, 2_000_000, 0], unit="bytes", description="what & why")
+    found = drawing(svg, 0.8 + 0.3 * 3)
+    (first, _), (second, _), (third, _) = filled(found, "#0072b2")
+    assert first == pytest.approx(2 * second, abs=0.01)
+    assert third == pytest.approx(0, abs=0.01)
+    assert "MB" in [word.strip() for word in found.words]
+    rows = dict(re.findall(r'y="([\d.]+)"[^>]*>(a|b|c)</text>', svg))
+    assert [rows[place] for place in sorted(rows, key=float)] == ["a", "b", "c"]  # the first on top
+    assert all(name.startswith("n-") for name in re.findall(r'id="([^"]+)"', svg))
+
+
+def test_a_name_that_is_shortened_is_told_whole() -> None:
+    """Also of two that are the same when shortened."""
+    names = ["<" + "a" * 20 + middle + "b" * 20 for middle in "xy"]
+    for svg in (
+        plots.bars("n", names, [2, 1], unit="bytes", description="what & why"),
+        plots.layers("n", [BEGIN, BEGIN + timedelta(1)], [(name, [1]) for name in names], description="what & why"),
+    ):
+        told = re.findall("…b{12}<title>(.*?)</title></text>", svg)
+        assert told == [name.replace("<", "&lt;") for name in names]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_layers_lie_on_top_of_each_other(count: int) -> None:
+    times = [BEGIN + timedelta(minutes=number) for number in range(count + 1)]
+    series = [("one", [3_000_000] * count), ("_two", [1_000_000] * count)]
+    svg = plots.layers("r", times, series, description="what & why")
+    found = drawing(svg, 2.8 + 0.25)
+    first, second = (max(height for _, height in filled(found, colour)) for colour in ("#0072b2", "#e69f00"))
+    assert first == pytest.approx(3 * second, abs=0.01)
+    words = [word.strip() for word in found.words]
+    assert {"one", "\u200b_two", "MB", "store time, UTC"} <= set(words)
+
+
+@pytest.mark.parametrize("span", [timedelta(minutes=5), timedelta(days=1300), timedelta(days=1800)])
+def test_times_have_a_few_dates_and_no_warning(span: timedelta) -> None:
+    """Of these spans matplotlib had no interval between five and nine dates."""
+    svg = plots.layers("t", [BEGIN, BEGIN + span], [("one", [1])], description="what & why")
+    assert 2 <= len(re.findall('id="t-xtick_', svg)) <= 7
+
+
+def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
+    """As matplotlib 3.9 writes it, and as later releases do."""
+    text = (
+        '<?xml version="1.0"?>\n<svg width="1pt" height="2pt"><text style="font: 10px \'DejaVu Sans\', serif"/>'
+        "<text style=\"font-size: 9.5px; font-family: 'DejaVu Sans'; fill: red\"/></svg>"
+    )
+    figure: Any = SimpleNamespace(savefig=lambda file, **_: file.write(text))
+    assert plots._svg(figure, "sizes", "a & b", []) == (
+        '<svg role="img" aria-label="a &amp; b"><text style="font-size: 10px"/>'
+        '<text style="font-size: 9.5px; fill: red"/></svg>'
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- data size
+@pytest.mark.parametrize(
+    ("size", "partitions"),
+    [(0, 1), (1, 1), (16 << 20, 1), ((16 << 20) + 1, 2), (160 << 20, 10), (1 << 50, 2000)],
+)
+def test_partitions_follow_the_size_of_the_table(size: int, partitions: int) -> None:
+    assert data_size.shuffle_partitions(size) == partitions
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "found"),
+    [("8", 5, 1), (None, 5, 1), ("200", 5, None), ("8", (1 << 63) - 1, None)],
+)
+def test_what_a_user_set_stays(given: str | None, size: int, found: int | None) -> None:
+    said: dict[str, Any] = {}
+    started = {} if given is None else {data_size.SHUFFLE_PARTITIONS: given}
+    context = SimpleNamespace(getConf=lambda: started)
+    session: Any = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(set=said.__setitem__))
+    data_size.fit_session(session, size)
+    assert said == ({} if found is None else {data_size.SHUFFLE_PARTITIONS: found})
+
+
+def test_the_default_is_that_of_the_configuration() -> None:
+    settings = parse_properties((CONF / "spark-defaults.conf").read_text())
+    assert settings[data_size.SHUFFLE_PARTITIONS] == data_size.OUR_DEFAULT
+    assert int(settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"]) <= 32  # tasks of every VACUUM
+
+
+# ----------------------------------------------------------------------------------------------------- functions
+def test_statements_end_with_a_semicolon_at_a_lines_end() -> None:
+    text = "-- a comment; of one line\nSELECT 1;\n\nSELECT ';', 2 -- two\n  FROM t;\nSELECT 3"
+    found = statements(text)
+    assert [part.split()[0] for part in found] == ["SELECT"] * 3
+    assert found[0] == "SELECT 1"
+    assert found[1].startswith("SELECT ';', 2")
+    assert found[1].endswith("FROM t")
+    assert found[2] == "SELECT 3"

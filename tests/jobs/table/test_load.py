@@ -1,25 +1,41 @@
-"""``load``: each record of a log once in the Delta table, whatever happens."""
+"""Loads with Spark, and tables of several shapes."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+from moto.s3 import responses
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
+from support.loading import load_here
+from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS, rules_of_release
+from support.store_builder import LogBuilder
 from support.table_bench import SEGMENT, Bench
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.report import views
+from jobs.report.facts import CHECKS
 from jobs.table import load, messages_table
-from storeformat.errors import DamagedLog, NotAStore, Refused, UsageError, WrongSettings
+from jobs.table.table_places import place_of
+from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused, UsageError, WriteFailed, WrongSettings
 from storeformat.queues.consume_queue import pack_units
 from udfs.table import schemas
 
+# ---------------------------------------------------------------------------------------------------------- load
 if TYPE_CHECKING:  # most of these tests run without pyspark
     from pyspark.sql import SparkSession
 
@@ -224,3 +240,257 @@ def test_deliveries_contradict_delay_levels_that_no_queue_shows(bench: Bench) ->
     right = (("messageDelayLevel", "1s 5s 2s 30s"),)
     anew = bench.load(settings=right, table=str(bench.work / "anew"))
     assert not any("due" in note for note in anew["notes"])
+
+
+# --------------------------------------------------------------------------------------------------- load tables
+if TYPE_CHECKING:  # most of these tests run without pyspark
+    from pyspark.sql import SparkSession
+
+
+def test_a_table_of_an_older_version_gets_the_new_columns(bench: Bench) -> None:
+    bench.messages(20)
+    bench.load()
+    rows = DeltaTable(bench.table).to_pyarrow_table().drop_columns(["dispatched", "properties"])
+    bench.table = str(bench.work / "older")
+    write_deltalake(bench.table, rows, partition_by=["store_date"])
+    bench.messages(20)
+    report = bench.load()
+    assert report["rows"] == 20  # the copy has no transactions: its rows say where to go on
+    assert bench.rows() == bench.expected
+    fields = {field.name: field for field in DeltaTable(bench.table).schema().fields}
+    assert fields["properties"].metadata["comment"]
+    found = [(row["dispatched"], row["properties"] is None) for row in bench.table_rows("dispatched", "properties")]
+    assert found == [(None, True)] * 20 + [(True, False)] * 20
+
+
+def test_bodies_may_come_later(bench: Bench) -> None:
+    bench.messages(3)
+    bench.load()
+    bench.log.message(topic="T", body=b"\x00\xffbody")
+    bench.load(with_bodies=True)
+    assert [row["body"] for row in bench.table_rows("body")] == [None, None, None, b"\x00\xffbody"]
+
+
+def test_a_column_of_a_users_own_stays(bench: Bench) -> None:
+    bench.messages(3)
+    bench.load()
+    DeltaTable(bench.table).alter.add_columns(Field("note", PrimitiveType("string")))
+    bench.messages(3)
+    bench.load()
+    assert bench.rows() == bench.expected
+    assert {row["note"] for row in bench.table_rows("note")} == {None}
+
+
+@pytest.mark.spark
+def test_a_table_whose_owner_gave_it_column_mapping(spark: SparkSession, bench: Bench) -> None:
+    bench.messages(20)
+    bench.load()
+    spark.sql(f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    bench.messages(20)
+    with pytest.raises(MissingInput, match="the table has column mapping, and `load` cannot write into one with that"):
+        bench.load()
+
+
+@pytest.mark.spark
+def test_a_table_with_deletion_vectors(spark: SparkSession, bench: Bench) -> None:
+    """Rows are added to it; which of a file are replaced, delta-rs could not say."""
+    bench.messages(20)
+    bench.load()
+    name = "delta.enableDeletionVectors"
+    spark.sql(f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES ('{name}' = true)")
+    spark.sql(f"DELETE FROM delta.`{bench.table}` WHERE commit_log_offset = {bench.expected[-1]}")
+    bench.messages(20)
+    assert bench.load()["rows"] == 20
+    found = spark.read.format("delta").load(bench.table).select("commit_log_offset").collect()
+    assert sorted(row[0] for row in found) == [*bench.expected[:19], *bench.expected[20:]]
+    with pytest.raises(Refused, match="files of the table have deletion vectors"):
+        bench.load(repair_from=0)
+
+
+def test_the_time_zone_is_the_tables(bench: Bench) -> None:
+    bench.messages(3)
+    bench.load(time_zone="Asia/Tokyo")
+    bench.messages(3)
+    bench.load()
+    with pytest.raises(Refused, match="time zone"):
+        bench.load(time_zone="UTC")
+    with pytest.raises(UsageError, match="no such time zone"):
+        bench.load(time_zone="Mars/Olympus")
+    assert messages_table.MessagesTable(bench.table).time_zone == "Asia/Tokyo"
+
+
+def test_times_out_of_range_have_no_date(bench: Bench) -> None:
+    bench.log.message(topic="T", born_timestamp=(1 << 63) - 1, store_timestamp=-(1 << 63))
+    bench.log.message(topic="T", born_timestamp=0, store_timestamp=-2_208_988_800_001)
+    bench.load()
+    rows = bench.table_rows("store_date", "store_timestamp")
+    assert [row["store_date"] for row in rows] == [None, date(1899, 12, 31)]
+    assert [row["store_timestamp"] is None for row in rows] == [True, False]
+
+
+def test_something_else_at_the_tables_place(bench: Bench) -> None:
+    bench.messages(3)
+    other = str(bench.work / "numbers")
+    write_deltalake(other, pa.table({"id": [0, 1, 2]}))
+    with pytest.raises(NotAStore, match="no column cluster"):
+        bench.load(table=other)
+    wrong = str(bench.work / "wrong")
+    bench.load()
+    rows = DeltaTable(bench.table).to_pyarrow_table()
+    at = rows.column_names.index("queue_id")
+    write_deltalake(wrong, rows.set_column(at, "queue_id", rows["queue_id"].cast(pa.string())))
+    with pytest.raises(NotAStore, match="type of queue_id"):
+        bench.load(table=wrong)
+    Path(bench.work, "begun", "_delta_log").mkdir(parents=True)  # the load that made it was killed there
+    assert bench.load(table=str(bench.work / "begun"))["rows"] == 3
+    Path(bench.work, "plain").mkdir()
+    Path(bench.work, "plain", "file").write_text("x", encoding="utf-8")
+    with pytest.raises(NotAStore, match="not a Delta table"):
+        bench.load(table=str(bench.work / "plain"))
+    with pytest.raises((WriteFailed, NotAStore)):
+        bench.load(table=str(bench.work / "plain" / "file" / "table"))
+    with pytest.raises(Refused, match="inside the store"):
+        bench.load(table=str(bench.work / "store" / "table"))
+
+
+def test_a_table_that_cannot_be_written(bench: Bench) -> None:
+    """Nobody may write below /sys, not even root; and a task finds a file where its directory should be."""
+    bench.messages(3)
+    with pytest.raises(WriteFailed) as failed:
+        bench.load(table="/sys/messages")
+    assert failed.value.exit_code == 74
+    bench.load(until_offset=0)  # makes the table
+    Path(bench.table, "store_date=2023-11-14").write_text("", encoding="utf-8")
+    with pytest.raises(WriteFailed, match="store_date=2023-11-14") as failed:
+        bench.load()
+    assert len(str(failed.value).splitlines()) == 1
+    Path(bench.table, "store_date=2023-11-14").unlink()
+    assert bench.load()["rows"] == 3
+
+
+# -------------------------------------------------------------------------------------------------- table places
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """Yields a server that looks whether an object is there and puts it in one step, as S3 does."""
+    put, one_step = responses.S3Response.put_object, threading.Lock()
+
+    def put_object(self: Any) -> Any:
+        with one_step:
+            return put(self)
+
+    with pytest.MonkeyPatch.context() as patch, serving() as found:
+        patch.setattr(responses.S3Response, "put_object", put_object)
+        yield found
+
+
+@pytest.fixture
+def bucket(endpoint: str, request: pytest.FixtureRequest) -> Bucket:
+    one = Bucket(endpoint, f"tables-{abs(hash(request.node.name))}")
+    one.client.create_bucket(Bucket=one.name)
+    return one
+
+
+def grown(log: LogBuilder, root: Path, count: int) -> Path:
+    for number in range(count):
+        log.message(topic=f"T{number % 3}", body=b"x" * 50, keys=f"k{number}")
+    return log.write(root)
+
+
+def rows(table: str) -> list[tuple[str, int]]:
+    uri, options = place_of(table)
+    found = deltalake.DeltaTable(uri, storage_options=options).to_pyarrow_table(columns=["broker", "commit_log_offset"])
+    return sorted(zip(*found.to_pydict().values(), strict=True))
+
+
+def test_what_a_path_says_to_delta_rs() -> None:
+    uri = "s3a://k%2Fey:s%2Bec@b/a/t?scheme=http&endpoint_override=h:9000&region=eu"
+    found, options = place_of(uri)
+    assert found == "s3://b/a/t"
+    assert options == {
+        "aws_endpoint_url": "http://h:9000", "aws_region": "eu", "aws_access_key_id": "k/ey",
+        "aws_secret_access_key": "s+ec", "aws_allow_http": "true", "aws_conditional_put": "etag",
+    }  # fmt: skip
+    assert place_of("s3://b/t") == (
+        "s3://b/t", {"aws_allow_http": "true", "aws_conditional_put": "etag"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "options"),
+    [
+        ("/a b/t", "/a b/t", {}),
+        ("file:///a%20b/t", "/a b/t", {}),
+        ("hdfs://n:9000/t", "hdfs://n:9000/t", {}),
+        ("gs://b/t", "gs://b/t", {}),
+        ("gs://anonymous@b/t", "gs://b/t", {"google_skip_signature": "true"}),
+        ("abfss://c@acc.dfs.core.windows.net/a/t", "az://c/a/t", {"azure_storage_account_name": "acc"}),
+        (
+            "abfs://acc:k%2Fey@h:1/c/t?enable_tls=false", "az://c/t",
+            {"azure_storage_account_key": "k/ey", "azure_storage_account_name": "acc",
+             "azure_storage_endpoint": "http://h:1/acc", "allow_http": "true"},
+        ),
+    ],
+)  # fmt: skip
+def test_other_places(path: str, place: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_KEY", raising=False)
+    assert place_of(path) == (place, options)
+
+
+def test_a_path_that_delta_rs_takes_for_another_is_refused() -> None:
+    assert place_of("/a/50%") == ("/a/50%", {})
+    with pytest.raises(UsageError, match="delta-rs takes %20 in the path of a table for another character: /a/c%20d"):
+        place_of("/a/c%20d")
+
+
+def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
+    log, table = LogBuilder(1 << 16), bucket.uri("t")
+    first = load_here(grown(log, tmp_path / "s", 300), table)
+    second = load_here(grown(log, tmp_path / "s", 200), table)
+    third = load_here(tmp_path / "s", table)
+    assert [one["rows"] for one in (first, second, third)] == [300, 200, 0]
+    assert (second["from_offset"], third["skipped"]) == (first["to_offset"], True)
+    assert rows(table) == [("b", placed.offset) for placed in log.records]
+
+
+def test_a_log_that_was_rewritten_is_refused(bucket: Bucket, tmp_path: Path) -> None:
+    load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t"))
+    other = LogBuilder(1 << 16, clock=1_600_000_000_000)
+    with pytest.raises(Refused, match="not the one that was loaded"):
+        load_here(grown(other, tmp_path / "other", 400), bucket.uri("t"))
+
+
+@pytest.mark.slow
+def test_two_processes_side_by_side(bucket: Bucket, tmp_path: Path) -> None:
+    """Of one broker each record is there once; of two brokers all."""
+    log = LogBuilder(1 << 16)
+    root, table = grown(log, tmp_path / "s", 500), bucket.uri("t")
+    program = Path(load_here.__code__.co_filename)
+    for _ in range(2):
+        grown(log, root, 100)
+        running = [
+            subprocess.Popen(
+                [sys.executable, str(program), "none", str(root), table, broker], stdout=subprocess.PIPE, text=True
+            )
+            for broker in ("a", "a", "b")
+        ]
+        said = [process.communicate(timeout=120)[0].split() for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0]
+        assert sorted(skipped for _, skipped in said[:2]) == ["False", "True"]
+    assert rows(table) == [(broker, placed.offset) for broker in ("a", "b") for placed in log.records]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_loads_and_reads_a_table(bucket: Bucket, tmp_path: Path) -> None:
+    """Tasks in a Spark of its own write the rows, and read them: nothing of Java knows the place."""
+    root, table = grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t")
+    line = [sys.executable, "-m", "jobs", "--master", "local[1]"]
+    load = ("load", "--store", str(root), "--table", table, "--cluster", "c", "--broker", "b")
+    for words in (load, ("report", "--table", table, "--checks", "--by", "date")):
+        done = subprocess.run([*line, *words, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["messages"], found["groups_in_all"], set(found["checks"])) == (300, 1, set(CHECKS))

@@ -1,25 +1,33 @@
-"""What a load reads, which rows it replaces, and what the table's history says of it."""
+"""What a load reads: windows, continuation, deliveries."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from support.store_builder import LogBuilder
+from support.table_bench import SEGMENT, Bench
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import Runner
+from jobs.table import continuation, messages_table
 from jobs.table.commits import BrokerState
+from jobs.table.deliveries import check_delay_levels, too_early
 from jobs.table.load import Load
 from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
-from storeformat.errors import Refused, UsageError
+from storeformat.errors import Refused, UsageError, WrongSettings
 from storeformat.log.segments import Segment
+from udfs.table.proven_ranges import ReadRanges, proven_ranges
+from udfs.table.rows import RowRules
 
+# --------------------------------------------------------------------------------------------------- load window
 SEGMENTS = [Segment("a", 1000, 1000), Segment("b", 2000, 1000), Segment("c", 3000, 1000)]
 LAST = {"commit_log_offset": 2400, "size": 100}
 
@@ -166,3 +174,219 @@ def test_what_a_load_says_that_read_nothing(tmp_path: Path) -> None:
     }  # fmt: skip
     gap = load_of(tmp_path, dry_run=True)._facts(None, None, Window(7, 7, gap=(3, 7)), 9)
     assert (gap["gap"], gap["skipped"], gap["dry_run"]) == ({"begin": 3, "end": 7}, False, True)
+
+
+# -------------------------------------------------------------------------------------------------- continuation
+@pytest.mark.parametrize(
+    ("place", "last_ends", "inside"),
+    [(0, None, False), (1, None, True), (0, 10, False), (1, 10, True), (1, 0, True), (1, -1, False)],
+)
+def test_rows_begin_where_a_record_does(tmp_path: Path, place: int, last_ends: int | None, inside: bool) -> None:
+    """``place`` is relative to a record, ``last_ends`` how far before the rows' first offset the newest row ends."""
+    log = LogBuilder(4096)
+    for _ in range(5):
+        log.message(topic="T")
+    options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="", broker="")
+    store = open_store(options)
+    begin = log.records[3].offset + place
+    last = None if last_ends is None else {"commit_log_offset": begin - 100, "size": 100 - last_ends - place}
+    window = Window(0, begin, last=last)
+    reading = read_log(store, options, Runner())
+    assert continuation.begins_inside_a_record(store, window, reading) is inside
+
+
+def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
+    log = LogBuilder(4096)
+    while log.end_offset < 6000:
+        log.message(topic="T", body=b"a body of some bytes")
+    root, damaged = log.write(tmp_path), log.records[2]
+    segment = root / "commitlog" / f"{0:020d}"
+    content = bytearray(segment.read_bytes())
+    content[damaged.offset + 4 : damaged.offset + 8] = b"oops"
+    segment.write_bytes(content)
+    options = LoadOptions(store=str(root), on_damage="salvage", table="", cluster="", broker="")
+    store = open_store(options)
+    whole = read_log(store, options, Runner())
+    rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
+    read = ReadRanges(proven_ranges(whole.scans), rules)
+    rows = [row for proven in read.ranges for batch in read.chunks(proven) for row in batch.to_pylist()]
+    rows.sort(key=lambda row: -row["commit_log_offset"])
+    assert len(rows) == len(log.records) - 1
+    for row in rows:
+        assert continuation.newest_row_in_log(store, [row], whole) == row
+    assert continuation.newest_row_in_log(store, rows, whole) == rows[0]
+    other = [{**row, "body_crc": 1} for row in rows]
+    assert continuation.newest_row_in_log(store, other, whole) is None
+    assert continuation.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
+    # Of segments that were not read again, only what the sizes lead to is sure.
+    later = read_log(store, options, Runner(), begin=4096)
+    assert continuation.newest_row_in_log(store, rows, later) == rows[0]
+    first = [row for row in rows if row["commit_log_offset"] < 4096]
+    assert continuation.newest_row_in_log(store, first, later) == first[-2]
+
+
+# ---------------------------------------------------------------------------------------------------- deliveries
+def test_levels_of_which_a_message_came_too_early() -> None:
+    delays = (1_000, 5_000, 10_000)
+    assert too_early({3: 2_000, 1: 1_000, 2: 4_999}, delays) == [2, 3]
+    assert too_early({1: 1_000, 2: 5_001, 19: 0}, delays) == []
+    assert too_early({}, delays) == []
+
+
+def test_levels_that_the_stores_own_queues_contradict() -> None:
+    store: Any = SimpleNamespace(
+        root="/s",
+        dispatch_rules=lambda: SimpleNamespace(delay_millis=(1_000, 5_000, 10_000)),
+        layout=SimpleNamespace(message_delay_level="1s 5s 10s"),
+    )
+    options = LoadOptions(store="/s", table="t", cluster="c", broker="b")
+    assert check_delay_levels(store, options, {}) == check_delay_levels(store, options, {1: 1_000, 3: 10_000}) == []
+    shown = {1: 1_000, 2: 7_000, 3: 2_000}
+    with pytest.raises(WrongSettings) as caught:
+        check_delay_levels(store, options, shown)
+    levels = "level 2: 7,000 ms, level 3: 2,000 ms"
+    assert str(caught.value) == (
+        "the broker has another messageDelayLevel, its queues of SCHEDULE_TOPIC_XXXX show it: found "
+        f"{levels}, expected 1s 5s 10s (/s)"
+    )
+    assert caught.value.advice == "--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's"
+    told = LoadOptions(store="/s", table="t", cluster="c", broker="b", settings=(("messageDelayLevel", "1s 5s 10s"),))
+    assert check_delay_levels(store, told, shown) == [
+        f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ load continues
+def test_retention_took_what_was_never_loaded(bench: Bench) -> None:
+    bench.messages(500)
+    bench.load()
+    loaded = bench.expected
+    while len(bench.log.segments) < 4:
+        bench.messages(100)
+    end = bench.load(dry_run=True)["from_offset"]
+    bench.log.remove_head(2)
+    with pytest.raises(Refused, match="never loaded") as refused:
+        bench.load("later")
+    assert "--allow-gap" in (refused.value.advice or "")
+    report = bench.load("later", allow_gap=True)
+    begin = min(bench.log.segments)
+    assert report["gap"] == {"begin": end, "end": begin}
+    assert bench.metadata()["gap"] == [end, begin]
+    assert bench.rows() == loaded + bench.expected
+    assert bench.load("later")["skipped"]
+
+
+def test_retention_took_only_what_was_loaded(bench: Bench) -> None:
+    while len(bench.log.segments) < 3:
+        bench.messages(100)
+    bench.load()
+    loaded = bench.expected
+    bench.messages(30)
+    bench.log.remove_head(1)
+    bench.load("later")
+    assert bench.rows() == sorted(set(loaded) | set(bench.expected))
+
+
+def test_a_log_that_was_truncated_and_rewritten(bench: Bench) -> None:
+    """What was truncated away still lies after the new end, the newest loaded record whole and at its place."""
+    bench.messages(200)
+    bench.load()
+    newest = bench.log.records[-1]
+    cut = bench.log.records[150].offset
+    bench.log.truncate(cut)
+    bench.messages(20, flag=7)
+    bench.log.settle()
+    assert newest in bench.log.stale_records
+    with pytest.raises(Refused, match="truncated") as refused:
+        bench.load()
+    assert f"--repair-from {cut}" in (refused.value.advice or "")
+    report = bench.load(repair_from=cut)
+    assert (report["from_offset"], report["rows"]) == (cut, len(bench.log.records) - 150)
+    assert bench.rows() == bench.expected
+    assert bench.metadata()["repair"] is True
+    bench.messages(100)
+    bench.load()
+    assert bench.rows() == bench.expected
+
+
+def test_a_shorter_log(bench: Bench) -> None:
+    bench.messages(150)
+    bench.log.write(bench.work / "shorter")
+    shorter, end = bench.expected, bench.log.end_offset
+    bench.messages(500)
+    bench.load()
+    with pytest.raises(Refused, match="truncated") as refused:
+        bench.load_of(bench.work / "shorter")
+    assert f"--repair-from {end}" in (refused.value.advice or "")
+    bench.load_of(bench.work / "shorter", repair_from=bench.log.records[149].offset - 5)
+    assert bench.rows() == shorter
+    assert bench.load_of(bench.work / "shorter")["skipped"]
+
+
+def test_repair_leaves_other_brokers_alone(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    bench.load(broker="other")
+    bench.load(repair_from=0)
+    assert bench.rows() == bench.rows("other") == bench.expected
+
+
+def test_repair_cannot_leave_a_gap(bench: Bench) -> None:
+    bench.messages(50)
+    end = bench.load()["to_offset"]
+    with pytest.raises(UsageError, match="ends at"):
+        bench.load(repair_from=end + 1)
+
+
+def test_a_repair_leaves_rows_alone_whose_bytes_are_no_more(bench: Bench) -> None:
+    bench.messages(50)
+    bench.load()
+    before = bench.rows()
+    bench.log = LogBuilder(SEGMENT, clock=1_800_000_000_000)
+    while len(bench.log.segments) < 3:
+        bench.messages(90, flag=3)
+    bench.log.remove_head(1)
+    report = bench.load("other", repair_from=0, allow_gap=True)
+    assert (report["rows"], bench.rows()) == (len(bench.expected), before + bench.expected)
+
+
+@pytest.mark.parametrize("to", [pytest.param("first", marks=[pytest.mark.slow, pytest.mark.spark]), "nothing"])
+def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str, request: pytest.FixtureRequest) -> None:
+    """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
+    bench.messages(40)
+    bench.load(broker="other")
+    before = DeltaTable(bench.table).version()
+    first = bench.load()
+    bench.messages(50)
+    second = bench.load()
+    reached = first["to_offset"] if to == "first" else 0
+    if to == "first":
+        spark = request.getfixturevalue("spark")
+        spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {first['version']}")
+    else:
+        DeltaTable(bench.table).restore(before)
+    for _ in range(2):
+        with pytest.raises(Refused, match="RESTORE of the table") as refused:
+            bench.load()
+        assert (refused.value.found, refused.value.expected) == (reached, second["to_offset"])
+        bench.messages(10)
+    assert f"--repair-from {reached} " in (refused.value.advice or "")
+    with pytest.raises(Refused, match="RESTORE"):
+        bench.load(repair_from=reached + 1)
+    bench.load(broker="other")
+    bench.load(repair_from=reached)
+    assert bench.rows() == bench.expected
+    bench.messages(10)
+    bench.load()
+    bench.load(broker="other")
+    assert bench.rows() == bench.rows("other") == bench.expected
+
+
+def test_rows_that_a_person_deleted_stay_deleted(bench: Bench) -> None:
+    bench.messages(40)
+    bench.load()
+    DeltaTable(bench.table).delete(f"commit_log_offset > {bench.expected[9]}")
+    kept = bench.expected[:10]
+    bench.messages(5)
+    assert bench.load()["rows"] == 5
+    assert bench.rows() == kept + bench.expected[-5:]

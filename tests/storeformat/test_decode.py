@@ -1,0 +1,482 @@
+"""Records decoded: heads, hosts, bodies, message ids."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.in_memory import Bytes
+from support.store_builder import Message, encode_record
+
+from storeformat import message as m
+from storeformat.errors import RecordDefect
+from storeformat.kernels import PADDING
+from storeformat.record.bodies import uncompressed
+from storeformat.record.decode import (
+    DecodeRules,
+    Fault,
+    RecordBlock,
+    decode,
+    is_directory_name,
+    span_texts,
+    store_timestamp_at,
+)
+from storeformat.record.hosts import host_bytes, host_text
+from storeformat.record.message_ids import (
+    OffsetMessageId,
+    UniqueKey,
+    offset_message_ids,
+    parse_offset_message_id,
+    parse_unique_key,
+)
+
+# -------------------------------------------------------------------------------------------------------- decode
+NO_CRC = DecodeRules(check_crc=False)
+BASE = 1 << 40
+"""Where the buffer lies in the log: offsets need 64 bits."""
+COMMIT = 0x8
+"""The transaction type of a committed message, in its sysFlag."""
+
+
+def decode_all(*messages: Message, rules: DecodeRules | None = None) -> tuple[RecordBlock, Fault | None]:
+    """The records one after the other, decoded from one buffer at ``BASE``."""
+    data = b""
+    positions = []
+    for message in messages:
+        positions.append(len(data))
+        data += encode_record(message, BASE + len(data))
+    buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+    return decode(buffer, BASE, np.array(positions, np.int64), rules or DecodeRules())
+
+
+def text_of(block: RecordBlock, name: bytes, row: int = 0) -> str | None:
+    spans = block.properties[name]
+    return None if spans.lengths[row] < 0 else span_texts(block.buffer, spans, np.array([row]))[0]
+
+
+HOSTS = [("10.1.2.3", 4321), ("2001:db8::1", 65535)]
+
+
+@pytest.mark.parametrize("store_host", HOSTS)
+@pytest.mark.parametrize("born_host", HOSTS)
+@pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 130])
+def test_every_field_after_every_host(born_host: tuple[str, int], store_host: tuple[str, int], topic: str) -> None:
+    message = Message(
+        topic=topic,
+        queue_id=7,
+        queue_offset=(1 << 40) + 5,
+        body=b"hello",
+        tags="a||b",
+        keys="k1 k2",
+        flag=-9,
+        sys_flag=COMMIT,
+        born_timestamp=-1,
+        born_host=born_host,
+        store_timestamp=1 << 45,
+        store_host=store_host,
+        reconsume_times=3,
+        prepared_transaction_offset=99,
+    )
+    block, fault = decode_all(Message(store_timestamp=1), message)
+    assert fault is None
+    heads = {name: column[1] for name, column in block.heads._asdict().items()}
+    assert heads["queue_id"] == 7
+    assert heads["queue_offset"] == (1 << 40) + 5
+    assert heads["physical_offset"] == BASE + block.positions[1]
+    assert heads["flag"] == -9
+    assert heads["sys_flag"] & m.TRANSACTION_MASK == COMMIT
+    assert heads["born_timestamp"] == -1
+    assert heads["store_timestamp"] == 1 << 45
+    assert heads["reconsume_times"] == 3
+    assert heads["prepared_transaction_offset"] == 99
+    assert heads["magic_code"] == (m.MAGIC_V2 if len(topic) > 127 else m.MAGIC_V1)
+    body = int(heads["body_start"])
+    assert bytes(block.buffer[body : body + int(heads["body_length"])]) == b"hello"
+    assert block.topics[block.topic_codes[1]] == topic.encode()
+    assert text_of(block, m.TAGS, 1) == "a||b"
+    assert text_of(block, m.KEYS, 1) == "k1 k2"
+
+
+def one_fault(message: Message, rules: DecodeRules | None = None) -> RecordDefect:
+    """The defect of a record that follows a good one; the good one is always decoded."""
+    block, fault = decode_all(Message(body=b"good"), message, rules=rules)
+    assert len(block) == 1
+    assert fault is not None
+    assert fault.row == 1
+    return fault.defect
+
+
+@pytest.mark.parametrize(
+    ("message", "defect"),
+    [
+        (Message(magic=0x12345678), RecordDefect.ILLEGAL_MAGIC),
+        (Message(body=b"x", body_crc=0), RecordDefect.BODY_CRC),
+        (Message(body=b"", body_crc=77), RecordDefect.BODY_CRC),
+        (Message(body=b"", body_length=5), RecordDefect.LENGTH_MISMATCH),
+        (Message(body=b"x" * 50, body_length=49), RecordDefect.LENGTH_MISMATCH),
+        (Message(body=b"x", body_length=(1 << 31) - 1), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic_length=-1), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic_length=127), RecordDefect.LENGTH_MISMATCH),
+        (Message(tags="T", properties_length=-3), RecordDefect.LENGTH_MISMATCH),
+        (Message(properties_length=32_767), RecordDefect.LENGTH_MISMATCH),
+        (Message(topic="a/b"), RecordDefect.BAD_NAME),
+        (Message(topic=""), RecordDefect.BAD_NAME),
+        (Message(queue_id=-1), RecordDefect.BAD_NAME),
+        (Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": " 3"}), RecordDefect.BAD_DELAY),
+        (Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": "1_0"}), RecordDefect.BAD_DELAY),
+        (Message(properties={"INNER_NUM": "32768", "INNER_BASE": "0"}), RecordDefect.BAD_INNER_BATCH),
+        (Message(properties={"INNER_NUM": "2", "INNER_BASE": "x"}), RecordDefect.BAD_INNER_BATCH),
+    ],
+)
+def test_what_is_no_record_says_why(message: Message, defect: RecordDefect) -> None:
+    assert one_fault(message) == defect
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(body_length=-1),
+        Message(properties_length=-1),
+        Message(topic="T", properties={"DELAY": "five"}),  # only the schedule topic is read
+        Message(topic=m.SCHEDULE_TOPIC, properties={"DELAY": "٣"}),  # a digit to Java
+        Message(properties={"INNER_NUM": "x"}),  # without INNER_BASE nobody reads it
+        Message(properties={"INNER_NUM": "-32768", "INNER_BASE": "+7"}),
+        Message(body=b"b", tags="t", property_crc=True),
+        Message(properties={"__CRC32#": "12"}),  # not the ten digits of a broker
+    ],
+)
+def test_what_looks_odd_and_is_a_record(message: Message) -> None:
+    block, fault = decode_all(Message(), message)
+    assert fault is None
+    assert len(block) == 2
+
+
+def test_no_broker_looks_at_the_crc_of_an_empty_body() -> None:
+    """It always writes 0 there; where the log is to end as in a broker's recovery, another number is no end."""
+    record = np.frombuffer(encode_record(Message(body=b"", body_crc=77), 0) + bytes(PADDING), np.uint8)
+    block, fault = decode(record, 0, np.zeros(1, np.int64), DecodeRules(as_broker=True))
+    assert fault is None
+    assert len(block) == 1
+
+
+def test_property_crc_covers_what_the_body_crc_does_not() -> None:
+    record = bytearray(encode_record(Message(body=b"b", tags="t", property_crc=True, queue_offset=4), BASE))
+    record[27] ^= 1  # the queue offset: no other check looks at it
+    buffer = np.frombuffer(bytes(record) + bytes(PADDING), np.uint8)
+    block, fault = decode(buffer, BASE, np.zeros(1, np.int64), DecodeRules())
+    assert len(block) == 0
+    assert fault == Fault(0, RecordDefect.PROPERTY_CRC)
+
+
+def test_every_property_crc_is_looked_at_whatever_its_digits() -> None:
+    for queue_offset in range(40):
+        record = bytearray(encode_record(Message(property_crc=True, queue_offset=queue_offset), 0))
+        good, bad = bytes(record), bytes([*record[:16], record[16] ^ 1, *record[17:]])  # FLAG
+        for data, rules, count in ((good, DecodeRules(), 1), (bad, DecodeRules(), 0), (bad, NO_CRC, 1)):
+            buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
+            assert len(decode(buffer, 0, np.zeros(1, np.int64), rules)[0]) == count
+
+
+@pytest.mark.parametrize("digit", [b":", b"/"])
+def test_a_property_of_that_name_without_digits_is_no_crc(digit: bytes) -> None:
+    """A colon is one above the digits, a slash one below."""
+    record = bytearray(encode_record(Message(property_crc=True), 0))
+    record[-2:-1] = digit
+    buffer = np.frombuffer(bytes(record) + bytes(PADDING), np.uint8)
+    block, fault = decode(buffer, 0, np.zeros(1, np.int64), DecodeRules())
+    assert (len(block), fault) == (1, None)
+
+
+def test_foreign_records_stay_in_the_chain_and_are_marked() -> None:
+    block, fault = decode_all(Message(), Message(physical_offset=3), Message())
+    assert fault is None
+    assert block.foreign.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("properties", "tags", "keys"),
+    [
+        (b"", None, None),
+        (b"TAGS\x01a\x02KEYS\x01b\x02", "a", "b"),
+        (b"TAGS\x01a\x02KEYS\x01b", "a", "b"),
+        (b"TAGS\x01\x02KEYS\x01b", None, "b"),
+        (b"TAGS\x01a\x02TAGS\x01z", "z", None),
+        (b"TAGS\x01a\x01b\x02", "a\x01b", None),
+        (b"\x02\x02TAGS\x01a\x02\x02", "a", None),
+        (b"\x01TAGS\x01a", None, None),
+        (b"xTAGS\x01a", None, None),
+        (b"TAGS", None, None),
+        (b"KEYS\x01\xed\xa0\x80\xff\x02", None, "\ufffd\ufffd"),
+    ],
+)
+def test_property_grammar(properties: bytes, tags: str | None, keys: str | None) -> None:
+    block, fault = decode_all(Message(properties=properties))
+    assert fault is None
+    assert (text_of(block, m.TAGS), text_of(block, m.KEYS)) == (tags, keys)
+
+
+@pytest.mark.parametrize(
+    ("properties", "tags"),
+    [(b"TAGS\x01a\x01b", None), (b"TAGS\x01a\x01\x01", "a"), (b"TAGS\x01\x01a", None), (b"TAGS\x01a", "a")],
+)
+def test_property_grammar_up_to_490(properties: bytes, tags: str | None) -> None:
+    block, _ = decode_all(Message(properties=properties), rules=DecodeRules(split_parser=True))
+    assert text_of(block, m.TAGS) == tags
+
+
+def test_nothing_at_all() -> None:
+    block, fault = decode(np.zeros(PADDING, np.uint8), 0, np.zeros(0, np.int64), DecodeRules())
+    assert len(block) == 0
+    assert fault is None
+
+
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_the_first_fault_counts(as_broker: bool) -> None:
+    bad_crc, bad_magic = Message(body=b"x", body_crc=1), Message(magic=1)
+    bad_name = replace(bad_crc, topic="a/b")
+    block, fault = decode_all(Message(), bad_crc, bad_magic, bad_name, rules=DecodeRules(as_broker=as_broker))
+    assert len(block) == 1
+    assert fault == Fault(1, RecordDefect.BODY_CRC)
+    block, fault = decode_all(Message(), bad_magic, bad_crc, bad_name, rules=DecodeRules(as_broker=as_broker))
+    assert len(block) == 1
+    assert fault == Fault(1, RecordDefect.ILLEGAL_MAGIC)
+
+
+@pytest.mark.parametrize("store_host", HOSTS)
+@pytest.mark.parametrize("born_host", HOSTS)
+def test_one_store_timestamp_is_read_without_the_rest(born_host: tuple[str, int], store_host: tuple[str, int]) -> None:
+    time = 0x0102030405060708
+    record = encode_record(Message(born_host=born_host, store_host=store_host, store_timestamp=time, topic=""), 0)
+    reader = Bytes(b"?" * 9 + record)  # nothing after it
+    assert store_timestamp_at(reader, 9) == time  # type: ignore[arg-type]
+
+
+def test_topics_that_java_reads_alike_are_one() -> None:
+    """``new String(bytes, UTF_8)`` makes U+FFFD of what is malformed, and a queue has the name that comes out."""
+    names = (b"T\xff", "T", b"T\xfe", b"T\xed\xa0\x80", "T\ufffd", b"T\xff\xff")
+    block, fault = decode_all(*(Message(topic=name) for name in names))
+    assert fault is None
+    found = [block.topics[code].decode() for code in block.topic_codes]
+    assert found == ["T\ufffd", "T", "T\ufffd", "T\ufffd", "T\ufffd", "T\ufffd\ufffd"]
+    assert len(block.topics) == 3
+
+
+def test_some_of_the_records_of_a_block() -> None:
+    """Rows are those asked for, topics and buffer stay whole, and offsets are those of the log."""
+    block, _ = decode_all(*(Message(topic=f"T{number}", tags=f"t{number}", queue_id=number) for number in range(4)))
+    for some in (block.take(np.array([2, 0])), block.take(np.array([False, True, True, False])), block.head(2)):
+        rows = some.heads.queue_id.tolist()
+        assert some.offsets.tolist() == block.offsets[rows].tolist()
+        assert [some.topics[code] for code in some.topic_codes] == [b"T%d" % row for row in rows]
+        assert [text_of(some, m.TAGS, at) for at in range(len(some))] == [f"t{row}" for row in rows]
+        assert (some.buffer is block.buffer, some.buffer_offset, some.topics) == (True, BASE, block.topics)
+    assert block.head(4) is block
+    assert block.take(slice(1, 3)).heads.queue_id.tolist() == [1, 2]
+
+
+def test_directory_names() -> None:
+    assert is_directory_name("%RETRY%组|+x".encode())
+    assert is_directory_name(b"\xff")
+    assert not any(map(is_directory_name, (b"", b".", b"..", b"../x", b"a\0", b"/", b"x" * 256)))
+
+
+# --------------------------------------------------------------------------------------------------------- hosts
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        ("c0a8000900002a9f", "192.168.0.9:10911"),
+        ("7f000001ffffffff", "127.0.0.1:-1"),  # the port is any i32
+        ("fe800000000000000000000000000001" + "00002a9f", "[fe80::1]:10911"),
+    ],
+)
+def test_there_and_back(stored: str, text: str) -> None:
+    assert host_text(bytes.fromhex(stored)) == text
+    assert host_bytes(text) == bytes.fromhex(stored)
+
+
+@pytest.mark.parametrize("text", ["", "192.168.0.9", "host:10911", "192.168.0.9:x", "192.168.0.9:4294967296"])
+def test_what_is_no_host(text: str) -> None:
+    assert host_bytes(text) is None
+
+
+def test_other_lengths_are_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match=r"^7 bytes are not a host address$"):
+        host_text(bytes(7))
+
+
+# -------------------------------------------------------------------------------------------------------- bodies
+PLAIN = b"body " * 1000
+
+
+def compressed(plain: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(plain)
+    return bytes(memoryview(sink.getvalue()))
+
+
+ZLIB, LZ4, ZSTD = zlib.compress(PLAIN), compressed(PLAIN, "lz4"), compressed(PLAIN, "zstd")
+
+
+@pytest.mark.parametrize(
+    ("stored", "flag", "expected"),
+    [
+        (PLAIN, 0x0, PLAIN),
+        (PLAIN, 0x300, PLAIN),
+        (ZLIB, 0x1, PLAIN),
+        (ZLIB, 0x301, PLAIN),
+        (LZ4, 0x101, PLAIN),
+        (ZSTD, 0x20D, PLAIN),
+        (ZLIB[:-1], 0x1, None),
+        (b"", 0x1, None),
+        (LZ4, 0x201, None),
+        (PLAIN, 0x401, None),
+    ],
+)
+def test_a_body_as_its_flags_say(stored: bytes, flag: int, expected: bytes | None) -> None:
+    assert uncompressed(stored, flag) == expected
+
+
+def test_lz4_is_the_frame_format() -> None:
+    """As LZ4FrameOutputStream of lz4-java writes it."""
+    assert LZ4[:4] == bytes.fromhex("04224d18")
+
+
+@pytest.mark.parametrize(("stored", "flag"), [(ZLIB, 0x1), (LZ4, 0x101), (ZSTD, 0x201)])
+def test_a_body_cannot_ask_for_all_memory(stored: bytes, flag: int) -> None:
+    assert uncompressed(stored, flag, most=len(PLAIN) - 1) is None
+    assert uncompressed(stored, flag, most=0) is None
+    assert uncompressed(stored, flag, most=len(PLAIN)) == PLAIN
+
+
+def test_what_is_shown_grows_with_what_is_stored() -> None:
+    assert uncompressed(zlib.compress(bytes(4 << 20)), 0x1) == bytes(4 << 20)
+    assert uncompressed(zlib.compress(bytes((4 << 20) + 1)), 0x1) is None
+
+
+# --------------------------------------------------------------------------------------------------- message ids
+V4_HOST = bytes([192, 168, 0, 9]) + (10911).to_bytes(4, "big")
+V6_HOST = bytes.fromhex("fe800000000000000000000000000002") + (2).to_bytes(4, "big")
+# Made by a 4.9.8 broker for its records at 0 (v4) and 939 (v6).
+V4_ID = "C0A8000900002A9F0000000000000000"
+V6_ID = "FE8000000000000000000000000000020000000200000000000003AB"
+
+
+def test_ids_of_a_real_broker() -> None:
+    ids = offset_message_ids(pa.array([V4_HOST, V6_HOST, None, b"short"], pa.binary()), [0, 939, 5, 6])
+    assert ids.to_pylist() == [V4_ID, V6_ID, None, None]
+    assert ids.type == pa.string()
+    ids.validate(full=True)
+    v4, v6 = parse_offset_message_id(V4_ID), parse_offset_message_id(V6_ID.lower())
+    assert v4 == OffsetMessageId(bytes([192, 168, 0, 9]), 10911, 0)
+    assert v6 == OffsetMessageId(V6_HOST[:16], 2, 939)
+    assert (v4.address, v6.address) == ("192.168.0.9", "fe80::2")
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20), st.just(b"")),
+        max_size=20,
+    ),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_columns_equal_single_ids(hosts: list[bytes | None], skipped: int, data: st.DataObject) -> None:
+    hosts_kept = hosts[skipped:]
+    offsets = data.draw(
+        st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=len(hosts_kept), max_size=len(hosts_kept))
+    )
+    ids = offset_message_ids(pa.array(hosts, pa.binary())[skipped:], np.array(offsets, dtype=np.int64)).to_pylist()
+    for host, offset, found in zip(hosts_kept, offsets, ids, strict=True):
+        if not host:
+            assert found is None
+            continue
+        expected = OffsetMessageId(host[:-4], int.from_bytes(host[-4:], "big", signed=True), offset)
+        assert found == str(expected)
+        assert parse_offset_message_id(found) == expected
+
+
+def test_fixed_size_hosts() -> None:
+    assert offset_message_ids(pa.array([V4_HOST], pa.binary(8)), [0]).to_pylist() == [V4_ID]
+
+
+@pytest.mark.parametrize("text", ["", "C0A8", V4_ID[:-1], V4_ID + "00", V4_ID[:-1] + "G", V4_ID[:-2] + " 1", "١" * 32])
+def test_text_that_is_no_id(text: str) -> None:
+    assert parse_offset_message_id(text) is None
+    assert parse_unique_key(text) is None
+
+
+# 2023-11-14 22:13:20.000 UTC is 1,203,200,000 ms after 2023-11-01 00:00 UTC.
+BORN = 1_700_000_000_000
+SPAN = 1_203_200_000
+
+
+def test_unique_key_of_a_client() -> None:
+    text = "0A010203" + "1A2B" + "18B4AAC2" + f"{SPAN:08X}" + "FFFE"
+    key = parse_unique_key(text)
+    assert key == UniqueKey(bytes([10, 1, 2, 3]), 0x1A2B, 0x18B4AAC2, SPAN, 0xFFFE)
+    assert str(key) == text
+    assert (key.ip, key.is_grpc) == ("10.1.2.3", False)
+    assert key.timestamp(BORN + 20) == BORN
+    assert key.timestamp(BORN, utc_offset_ms=8 * 3600 * 1000) == BORN - 8 * 3600 * 1000
+
+
+def test_month_is_the_one_that_brings_the_id_closest() -> None:
+    last_of_october = UniqueKey(bytes(4), 0, 0, 31 * 86_400_000 - 5, 0)
+    first_of_november = 1_698_796_800_000
+    assert last_of_october.timestamp(first_of_november + 3) == first_of_november - 5
+    january = 1_704_067_200_000
+    assert UniqueKey(bytes(4), 0, 0, 31 * 86_400_000 - 1, 0).timestamp(january + 1) == january - 1
+    assert UniqueKey(bytes(4), 0, 0, 5, 0).timestamp(1 << 62) is None
+    assert UniqueKey(bytes(4), 0, 0, 5, 0).timestamp(-(1 << 50)) is None
+
+
+def test_span_above_31_bits_is_not_negative() -> None:
+    key = parse_unique_key("0A0102031A2B18B4AAC2" + "9A7EC800" + "0001")
+    assert key is not None
+    assert key.span == 0x9A7EC800
+
+
+def test_unique_key_on_ipv6() -> None:
+    text = "FE800000000000000000000000000002" + "0001" + "00000002" + "00000003" + "0004"
+    key = parse_unique_key(text)
+    assert key == UniqueKey(V6_HOST[:16], 1, 2, 3, 4)
+    assert (key.ip, str(key)) == ("fe80::2", text)
+
+
+def test_unique_key_of_a_grpc_client() -> None:
+    text = "01" + "0242AC110003" + "0A1B" + "05700000" + "00000007"
+    key = parse_unique_key(text)
+    assert key == UniqueKey(bytes.fromhex("0242AC110003"), 0x0A1B, 0, 0x05700000, 7)
+    assert (key.ip, key.is_grpc, str(key)) == (None, True, text)
+    assert key.timestamp(0) == (1_609_459_200 + 0x05700000) * 1000
+    assert parse_unique_key("02" + text[2:]) is None
+
+
+@given(st.one_of(st.binary(min_size=16, max_size=16), st.binary(min_size=28, max_size=28)))
+def test_any_bytes_of_the_right_length_come_back(raw: bytes) -> None:
+    text = raw.hex().upper()
+    assert str(parse_unique_key(text)) == text
+    assert str(parse_offset_message_id(text)) == text
+
+
+def test_the_largest_numbers_of_a_grpc_client() -> None:
+    text = "01" + "FF" * 6 + "FFFF" + "FFFFFFFE" + "FFFFFFFF"
+    key = parse_unique_key(text)
+    assert key == UniqueKey(b"\xff" * 6, 0xFFFF, 0, 0xFFFFFFFE, 0xFFFFFFFF)
+    assert str(key) == text
+
+
+@pytest.mark.parametrize("hours", [0, 8, -8])
+def test_a_month_that_begins_between_the_id_and_the_message(hours: int) -> None:
+    december = 1_796_083_200_000 - hours * 3_600_000  # 2026-12-01 where the client is
+    made_after = UniqueKey(b"\x0a\x01\x02\x03", 1, 1, 5, 1)
+    assert made_after.timestamp(december - 1000, hours * 3_600_000) == december + 5
+    assert type(made_after.timestamp(december, 0)) is int
+    made_before = UniqueKey(b"\x0a\x01\x02\x03", 1, 1, 30 * 86_400_000 - 5, 1)
+    assert made_before.timestamp(december + 1000, hours * 3_600_000) == december - 5

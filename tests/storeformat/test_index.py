@@ -1,0 +1,679 @@
+"""Index files: their bytes, and checks of them."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import golden
+from support.index_sides import CAPACITY, ENTRIES_AT, SLOTS, Entry, compare, file_of, rows_of
+from support.refusals import refusal
+
+from storeformat.arrays import LogExtent
+from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
+from storeformat.index import index_file
+from storeformat.index import index_file as ix
+from storeformat.index.entries import ROW, TAG_MARK, hashes_of
+from storeformat.index.index_check import FileContext, IndexComparison, IndexFault, compare_index_file
+from storeformat.kernels import numpy_kernels
+from storeformat.storage import extents, files
+
+
+# ------------------------------------------------------------------------------------------------------- entries
+def test_a_row_has_twenty_bytes_and_its_hash_no_mark() -> None:
+    rows = np.array([(5, 900, 7), (5 | TAG_MARK, 950, 8), (0x7FFFFFFF | TAG_MARK, 990, 9)], ROW)
+    assert rows.tobytes()[:20] == bytes([5, 0, 0, 0, 0x84, 3, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0])
+    assert (rows["key_hash"] < 0).tolist() == [False, True, True]
+    assert hashes_of(rows).tolist() == [5, 5, 0x7FFFFFFF]
+    assert hashes_of(rows).dtype == np.int32
+
+
+# ---------------------------------------------------------------------------------------------------- index file
+Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass
+class PutKey:
+    """One index file written as IndexFile#putKey does, entry after entry."""
+
+    slots: int
+    capacity: int
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_phy_offset: int = 0
+    end_phy_offset: int = 0
+    count_every_put: bool = False
+    hash_slot_count: int = 0
+    index_count: int = 1
+    content: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        self.content = bytearray(40 + 4 * self.slots + 20 * self.capacity)
+
+    def put(self, key_hash: int, phy_offset: int, store_timestamp: int) -> None:
+        slot_at = 40 + 4 * (key_hash % self.slots)
+        (prev,) = struct.unpack_from(">i", self.content, slot_at)
+        diff = int((store_timestamp - self.begin_timestamp) / 1000)
+        diff = 0 if self.begin_timestamp <= 0 else min(max(diff, 0), 0x7FFFFFFF)
+        entry_at = 40 + 4 * self.slots + 20 * self.index_count
+        struct.pack_into(">iqii", self.content, entry_at, key_hash, phy_offset, diff, prev)
+        struct.pack_into(">i", self.content, slot_at, self.index_count)
+        if self.index_count <= 1:
+            self.begin_phy_offset, self.begin_timestamp = phy_offset, store_timestamp
+        self.hash_slot_count += self.count_every_put or prev == 0
+        self.index_count += 1
+        self.end_phy_offset, self.end_timestamp = phy_offset, store_timestamp
+
+    def flushed(self) -> bytes:
+        struct.pack_into(
+            ">qqqqii",
+            self.content,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_phy_offset,
+            self.end_phy_offset,
+            self.hash_slot_count,
+            self.index_count,
+        )
+        return bytes(self.content)
+
+
+def columns(entries: list[tuple[int, int, int]]) -> Chunk:
+    table = np.array(entries, dtype=np.int64).reshape(-1, 3)
+    return table[:, 0].astype(np.int32), table[:, 1], table[:, 2]
+
+
+def chunked(entries: list[tuple[int, int, int]], cuts: list[int]) -> list[Chunk]:
+    borders = sorted({0, len(entries), *(cut for cut in cuts if cut < len(entries))})
+    return [columns(entries[a:b]) for a, b in zip(borders, [*borders[1:], len(entries)], strict=True)]
+
+
+def build(
+    chunks: list[Chunk], slots: int, max_index_num: int, start: ix.IndexHeader | None = None, every: bool = False
+) -> tuple[ix.IndexHeader, bytes]:
+    content = bytearray(ix.index_file_size(slots, max_index_num))
+
+    def write(position: int, data: memoryview) -> None:
+        content[position : position + len(data)] = data
+
+    header = ix.build_index_file(chunks, slots, max_index_num, write, start=start, count_every_put=every)
+    return header, bytes(content)
+
+
+key_hashes = st.one_of(st.integers(0, 12), st.integers(0, 0x7FFFFFFF))
+timestamps = st.one_of(
+    st.integers(1_700_000_000_000, 1_700_000_100_000), st.integers(-5000, 5000), st.just(1 << 45), st.just(0)
+)
+
+
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
+@given(
+    entries=st.lists(st.tuples(key_hashes, st.integers(0, 1 << 50), timestamps), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    slots=st.integers(1, 30),
+    previous=st.tuples(timestamps, st.integers(0, 1 << 40)),
+    every=st.booleans(),
+    at_once=st.sampled_from([1, 3, 1 << 16]),
+)
+def test_bytes_are_those_of_one_put_after_the_other(
+    *,
+    entries: list[tuple[int, int, int]],
+    cuts: list[int],
+    slots: int,
+    previous: tuple[int, int],
+    every: bool,
+    at_once: int,
+) -> None:
+    start = ix.first_header(*previous)
+    model = PutKey(slots, 61, *struct.unpack(">qqqq", start.to_bytes()[:32]), count_every_put=every)
+    for entry in entries:
+        model.put(*entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ix, "ENTRIES_AT_ONCE", at_once)
+        patch.setattr(ix, "_SLOTS_AT_ONCE", at_once)
+        header, content = build(chunked(entries, cuts), slots, 61, start, every)
+    assert content == model.flushed()
+    assert ix.parse_header(content) == header
+    assert header.entries == len(entries)
+
+
+def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
+    """A broker maps the file and touches only the pages of the slots and entries that it writes."""
+    slots, max_index_num = 5_000_000, 20_000_000
+    model = PutKey(slots, 4)
+    entries = [(5, 900, 1_700_000_000_000), (4_999_999, 950, 1_700_000_000_500), (2_500_000, 999, 1_700_000_001_000)]
+    for entry in entries:
+        model.put(*entry)
+    path = tmp_path / "20231114221320000"
+    size = ix.index_file_size(slots, max_index_num)
+    with files.FileWriter(str(path)) as writer:
+        ix.build_index_file([columns(entries)], slots, max_index_num, writer.write_at)
+        writer.finish(size)
+    assert (path.stat().st_size, path.stat().st_blocks * 512 < 2 << 20) == (size, True)
+    with path.open("rb") as file:
+        assert file.read(len(model.content)) == model.flushed()
+    assert extents.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
+
+
+def test_first_entry_after_a_full_file_counts_from_its_end() -> None:
+    """Seen in real brokers: time_diff 97 of the first entry, while the header's begin is its own store time."""
+    header, content = build([columns([(5, 900, 1_700_000_097_999)])], 3, 5, ix.first_header(1_700_000_000_000, 800))
+    assert header.begin_timestamp == 1_700_000_097_999
+    assert struct.unpack_from(">iqii", content, 40 + 12 + 20) == (5, 900, 97, 0)
+
+
+def test_empty_file_after_a_full_one_holds_its_end_only() -> None:
+    header, content = build([], 3, 5, ix.first_header(1_700_000_000_000, 800))
+    assert header == ix.IndexHeader(1_700_000_000_000, 1_700_000_000_000, 800, 800, 0, 1)
+    assert content[:40] == ix.first_header(1_700_000_000_000, 800).to_bytes()
+    assert not any(content[40:])
+    assert ix.first_header(-3, -4) == ix.IndexHeader()
+
+
+def test_a_full_file_counts_to_its_configured_number() -> None:
+    entries = columns([(n, n, n) for n in range(4)])
+    assert build([entries], 3, 5)[0].index_count == 5
+    said = {"what": "too many entries for one index file", "found": 5, "expected": "at most 4"}
+    assert refusal(TotalsDisagree, lambda: build([entries, columns([(1, 1, 1)])], 3, 5)) == said
+
+
+def test_sizes() -> None:
+    assert ix.index_file_size(5_000_000, 20_000_000) == 420_000_040
+    for slots, max_index_num in ((0, 10), (10, 1), (-5, 10), (1 << 30, 10)):
+        with pytest.raises(WrongSettings) as caught:
+            ix.index_file_size(slots, max_index_num)
+        assert caught.value.what == "maxHashSlotNum and maxIndexNum make no index file"
+        assert caught.value.found == f"{slots} and {max_index_num}"
+        assert caught.value.expected == "at least 1 and 2, and a file below 2 GiB"
+    assert ix.index_file_size(1, 2) == 84
+    most = (0x7FFFFFFF - 40 - 2 * 20) // 4
+    assert ix.index_file_size(most, 2) <= 0x7FFFFFFF
+    with pytest.raises(WrongSettings):
+        ix.index_file_size(most + 1, 2)
+    said = {"what": "an index file is too short for its header", "found": 39, "expected": 40}
+    assert refusal(NotAStore, lambda: ix.parse_header(bytes(39))) == said
+
+
+@pytest.mark.parametrize(("slots", "max_index_num"), [(1, 2), (1, 5), (7, 5), (100, 60)])
+def test_a_full_file_shows_its_sizes(slots: int, max_index_num: int) -> None:
+    entries = [(5 * n, 100 * n, 1_700_000_000_000 + n) for n in range(1, max_index_num)]
+    _, content = build([columns(entries)], slots, max_index_num)
+    assert ix.sizes_shown(len(content), reader(content)) == (slots, max_index_num)
+    for more in (1, 2, 3, 4):
+        assert ix.sizes_shown(len(content) + more, reader(content + bytes(more))) is None
+    for count in range(max_index_num - 1):  # what is not written looks like an entry of hash 0
+        _, not_full = build([columns(entries[:count])], slots, max_index_num)
+        assert ix.sizes_shown(len(not_full), reader(not_full)) is None, count
+    last = ix.entries_position(slots) + 20 * (max_index_num - 1)
+    negative = content[:last] + b"\xff" + content[last + 1 :]
+    assert ix.sizes_shown(len(content), reader(negative)) is None
+    assert ix.sizes_shown(len(content), reader(content[:40])) is None
+
+
+def test_a_full_file_whose_last_hash_is_0_shows_its_sizes() -> None:
+    _, content = build([columns([(5, 100, 1), (0, 200, 2)])], 3, 3)
+    assert ix.sizes_shown(len(content), reader(content)) == (3, 3)
+
+
+def test_a_count_of_nothing_is_that_of_an_empty_file() -> None:
+    for count in (-1, 0, 1):
+        content = struct.pack(">4q2i", 1, 2, 3, 4, 5, count)
+        assert ix.parse_header(content) == ix.IndexHeader(1, 2, 3, 4, 5, 1)
+    assert ix.parse_header(struct.pack(">4q2i", 1, 2, 3, 4, 5, 2)).index_count == 2
+
+
+def test_differences_of_times_have_64_bits_and_are_clamped() -> None:
+    least, most = -(1 << 63), (1 << 63) - 1
+    assert [ix.time_diff(time, 1) for time in (least, 0, 1, 1_000, 1_001, most)] == [0x7FFFFFFF, 0, 0, 0, 1, 0x7FFFFFFF]
+    assert [ix.time_diff(7_000, begin) for begin in (0, -1, most, 5_001, 5_000)] == [0, 0, 0, 1, 2]
+
+
+def test_an_empty_file_shows_nothing() -> None:
+    content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
+    assert ix.sizes_shown(len(content), reader(content)) is None
+
+
+def test_names_ascend_whatever_the_times_are() -> None:
+    day = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC, 10:13:20 in the westmost zone
+    names = ix.index_file_names([day, day + 5, day + 5, day - 1000, day + 10, 0, -7, 1 << 62, 1 << 62])
+    assert names[:4] == ["20231114101320000", "20231114101320005", "20231114101320006", "20231114101320007"]
+    assert names[4:7] == ["20231114101320010", "20231114101320011", "20231114101320012"]
+    assert names[7:] == ["99991231235959998", "99991231235959999"]
+    assert ix.index_file_names([0, -1, 3]) == ["19700101000000000", "19700101000000001", "19700101000000002"]
+    assert ix.index_file_names([]) == []
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20))
+def test_names_are_17_digits_in_strict_order(times: list[int]) -> None:
+    names = ix.index_file_names(times)
+    assert all(len(name) == 17 and name.isascii() and name.isdigit() for name in names)
+    assert names == sorted(set(names))
+
+
+def with_live_header(content: bytes) -> bytes:
+    """A file that was created and never flushed counts from 0 on disk; the broker reads that as 1."""
+    return content[:36] + struct.pack(">i", max(struct.unpack_from(">i", content, 36)[0], 1)) + content[40:]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(), ids=str)
+def test_files_rebuilt_from_the_entries_of_real_brokers(store: golden.GoldenStore) -> None:
+    """Key hashes, offsets and times of each real file come back as the same bytes, header and links included.
+
+    An entry does not hold its exact time, only seconds; the header has that of the first and of the last entry.
+    """
+    slots, max_index_num = int(store.settings["maxHashSlotNum"]), int(store.settings["maxIndexNum"])
+    files = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
+    previous = ix.IndexHeader()
+    after_lost_file = store.compare == "from_min"  # what the first file's first entry counts from is gone
+    differing = []
+    for number, content in enumerate(files):
+        header = ix.parse_header(content)
+        entries = np.frombuffer(content, ix.ENTRY, header.entries + 1, ix.entries_position(slots))[1:]
+        times = header.begin_timestamp + entries["time_diff"].astype(np.int64) * 1000
+        times[:1], times[-1:] = header.begin_timestamp, header.end_timestamp
+        start = ix.first_header(previous.end_timestamp, previous.end_phy_offset)
+        if previous.entries != max_index_num - 1:  # not made after a full file: the first of all, or after a recovery
+            start = ix.first_header()
+        cuts = [header.entries // 3, header.entries // 2]
+        rows = list(zip(entries["key_hash"].tolist(), entries["phy_offset"].tolist(), times.tolist(), strict=True))
+        _, built = build(chunked(rows, cuts), slots, max_index_num, start, every=store.version_tuple < (4, 7, 1))
+        if built != with_live_header(content) and not (after_lost_file and number == 0):
+            differing.append(number)
+        previous = header
+    assert files
+    assert differing == []
+
+
+def reader(content: bytes) -> ix.Read:
+    return lambda position, length: content[position : position + length]
+
+
+def test_key_texts_of_a_real_broker() -> None:
+    assert ix.key_hash("TopicT", "U0") == 1902675303
+    assert ix.key_hash("TopicT", "T#a||b") == 678982862
+
+
+ENTRIES = [(hashed, 100 * n, 1_700_000_000_000 + 700 * n) for n, hashed in enumerate([7, 4, 1, 7, 7, 4, 7])]
+
+
+def test_walk_of_a_slot_is_newest_first_with_strangers() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)  # 7, 4 and 1 share slot 1
+    walked = list(ix.chain(reader(content), header, 3, 7))
+    assert [entry.number for entry in walked] == [7, 6, 5, 4, 3, 2, 1]
+    assert [entry.key_hash for entry in walked] == [7, 4, 7, 7, 1, 4, 7]
+    assert list(ix.chain(reader(content), header, 3, 2)) == []
+
+    def select(max_num: int, begin: int, end: int) -> list[int]:
+        return ix.select_phy_offsets(reader(content), header, 3, 7, max_num=max_num, begin=begin, end=end)
+
+    assert select(32, 0, 1 << 62) == [600, 400, 300, 0]
+    assert select(2, 0, 1 << 62) == [600, 400]
+    # the messages of 2.1 s and 2.8 s after the begin both count as 2 s
+    assert select(32, 1_700_000_002_000, 1_700_000_003_999) == [400, 300]
+    assert select(32, 1_700_000_002_001, 1_700_000_003_999) == []
+
+
+def test_walk_ends_where_links_are_broken() -> None:
+    header, content = build([columns(ENTRIES)], 3, 9)
+    entry_7 = ix.entries_position(3) + 20 * 7
+    # Entry 8 was never written, but a broker follows a link to it: the header's count is the number of the next entry.
+    for prev, numbers in ((7, [7]), (99, [7]), (9, [7]), (8, [7, 8]), (-1, [7]), (0, [7])):
+        broken = content[: entry_7 + 16] + struct.pack(">i", prev) + content[entry_7 + 20 :]
+        assert [entry.number for entry in ix.chain(reader(broken), header, 3, 7)] == numbers
+    entry_6 = entry_7 - 20
+    circle = content[: entry_6 + 16] + struct.pack(">i", 7) + content[entry_6 + 20 :]
+    for count in (8, 1 << 20, 2**31 - 1):
+        walked = ix.chain(reader(circle), replace(header, index_count=count), 3, 7)
+        assert [entry.number for entry in walked] == [7, 6]
+    before_begin = content[: entry_6 + 12] + struct.pack(">i", -1) + content[entry_6 + 16 :]
+    assert [entry.number for entry in ix.chain(reader(before_begin), header, 3, 7)] == [7]
+    assert list(ix.chain(reader(content[: entry_7 + 3]), header, 3, 7)) == []
+    assert list(ix.chain(reader(content[:41]), header, 3, 7)) == []
+
+
+def test_query_stops_at_the_first_file_older_than_its_begin() -> None:
+    built = [build([columns([(7, 10 + n, 1_700_000_000_000 + n * 60_000)])], 3, 9) for n in range(4)]
+    files = [(header, reader(content)) for header, content in built]
+    ever = {"begin": 0, "end": (1 << 63) - 1}
+    assert ix.query_offsets(files, 3, 7, max_num=64, **ever) == [13, 12, 11, 10]
+    assert ix.query_offsets(files, 3, 7, max_num=2, **ever) == [13, 12]
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_060_000, end=1_700_000_120_000) == [12, 11]
+    # a file that begins just at the asked time is not older
+    twins = [build([columns([(7, 20 + n, 1_700_000_000_000)])], 3, 9) for n in range(2)]
+    same = [(header, reader(content)) for header, content in twins]
+    assert ix.query_offsets(same, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == [21, 20]
+    # a newer file whose clock was wrong hides all older ones, as in a broker
+    late = build([columns([(7, 14, 5_000)])], 3, 9)
+    files.append((late[0], reader(late[1])))
+    assert ix.query_offsets(files, 3, 7, max_num=64, begin=1_700_000_000_000, end=1 << 62) == []
+
+
+def test_a_query_looks_into_each_file_that_has_a_time_of_its_own() -> None:
+    for first, last, begin, end in itertools.product(range(5), repeat=4):
+        if first <= last and begin <= end:
+            common = set(range(first, last + 1)) & set(range(begin, end + 1))
+            header = ix.IndexHeader(first, last)
+            assert ix.is_time_matched(header, begin, end) == bool(common), (first, last, begin, end)
+
+
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@given(st.binary(min_size=40, max_size=400), st.integers(1, 20), st.integers(0, 100))
+def test_queries_of_any_bytes_end(content: bytes, slots: int, hashed: int) -> None:
+    header = ix.parse_header(content)
+    number_of_entries = len(list(ix.chain(reader(content), header, slots, hashed)))
+    assert number_of_entries <= header.entries
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(lambda store: "answers" in store.entry), ids=str)
+def test_queries_are_answered_as_the_real_broker_did(store: golden.GoldenStore) -> None:
+    slots = int(store.settings["maxHashSlotNum"])
+    contents = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
+    files = [(ix.parse_header(content), reader(content)) for content in contents]
+    queries = store.entry["answers"]["queries"]
+    assert queries
+    for query in queries:
+        hashed = ix.key_hash(query["topic"], query["key"])
+        max_num = min(query["maxNum"], 64)
+        found = ix.query_offsets(files, slots, hashed, max_num=max_num, begin=query["begin"], end=query["end"])
+        assert sorted(offset for offset in found if offset >= store.min_offset) == query["commitLogOffsets"], query
+
+
+@pytest.mark.golden
+def test_links_of_a_real_file_follow_from_its_hashes() -> None:
+    (store,) = golden.stores("base-larger-5.3.3")
+    slots = int(store.settings["maxHashSlotNum"])
+    for path in sorted((golden.unpack(store) / "index").iterdir()):
+        content = path.read_bytes()
+        header = ix.parse_header(content)
+        entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
+        table, packed = np.zeros(slots, dtype=np.int32), np.zeros(len(entries), ix.ENTRY)
+        zeros = np.zeros(len(entries), np.int64)
+        numpy_kernels.put_entries(entries["key_hash"].astype(np.int32), zeros, zeros, 0, 1, table, packed)
+        assert packed["prev_index"].tolist() == entries["prev_index"].tolist()
+        assert table.tolist() == ix.parse_slots(content, slots).tolist()
+
+
+# --------------------------------------------------------------------------------------------------- index check
+@st.composite
+def records(draw: st.DrawFn, *, tags: bool = False) -> list[list[Entry]]:
+    """Entries of some records, record by record; with ``tags`` the last entry of some carries the mark."""
+    result, offset, time = [], draw(st.integers(0, 5)) * 100, 1_600_000_000_000
+    for _ in range(draw(st.integers(2, 40))):
+        offset += draw(st.integers(91, 500))
+        time += draw(st.integers(0, 5_000))
+        keys = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4, unique=tags))
+        group = [(key, offset, time) for key in keys]
+        if tags and draw(st.booleans()):
+            group[-1] = (group[-1][0] | TAG_MARK, offset, time)
+        result.append(group)
+    return result
+
+
+def flat(groups: list[list[Entry]]) -> list[Entry]:
+    return [entry for group in groups for entry in group]
+
+
+@settings(deadline=None)
+@given(groups=records(), first=st.integers(0, 10))
+def test_whole_and_later_part(groups: list[list[Entry]], first: int) -> None:
+    groups_in_file = groups[min(first, len(groups) - 1) :]
+    found = compare(file_of(flat(groups_in_file)), flat(groups))
+    assert (found.counts, found.missing) == ({}, 0)
+    assert (found.rows_begin, found.rows_end) == (len(flat(groups)) - len(flat(groups_in_file)), len(flat(groups)))
+    assert (found.compared, found.last_offset) == (len(flat(groups_in_file)), groups[-1][0][1])
+
+
+@settings(deadline=None)
+@given(groups=records(), gone=st.integers(0, 30))
+def test_entries_older_than_the_log(groups: list[list[Entry]], gone: int) -> None:
+    kept = groups[min(gone, len(groups) - 1) :]
+    found = compare(file_of(flat(groups)), flat(kept), begin=kept[0][0][1])
+    assert (found.counts, found.missing) == ({}, 0)
+    assert found.old == len(flat(groups)) - len(flat(kept))
+    assert (found.rows_begin, found.rows_end) == (0, len(flat(kept)))
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_record_indexed_again_after_a_crash(groups: list[list[Entry]], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(groups) - 1))
+    whole = data.draw(st.integers(1, len(groups[at])), "entries that the crash left of the first time")
+    written = flat(groups[:at]) + groups[at][:whole] + flat(groups[at:])
+    found = compare(file_of(written), flat(groups))
+    assert (found.counts, found.missing) == ({}, 0)
+    assert found.doubled == whole
+
+
+@settings(deadline=None)
+@given(groups=records(tags=True), data=st.data())
+def test_upgrade_to_tags(groups: list[list[Entry]], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(groups)), "first record after the upgrade")
+    older = [[entry for entry in group if entry[0] >= 0] for group in groups[:at]]
+    written = flat(older) + flat(groups[at:])
+    if not written:
+        return
+    found = compare(file_of(written), flat(groups))
+    assert (found.counts, found.missing) == ({}, 0)
+    # At most: a file can also be taken to begin after tags that are absent before its first entry.
+    assert found.absent_tags <= len(flat(groups)) - len(written)
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_records_that_are_missing(groups: list[list[Entry]], data: st.DataObject) -> None:
+    begin = data.draw(st.integers(1, len(groups) - 1))
+    end = data.draw(st.integers(begin, len(groups) - 1))
+    log = flat(groups)
+    found = compare(file_of(flat(groups[:begin] + groups[end:])), log)
+    missing = len(flat(groups[begin:end]))
+    assert (found.counts, found.missing) == ({}, missing)
+    shown = [(row["key_hash"], row["phy_offset"]) for row in found.missing_shown]
+    assert sorted(shown) == sorted((key, offset) for key, offset, _ in flat(groups[begin:end]))
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_entries_of_no_record(groups: list[list[Entry]], data: st.DataObject) -> None:
+    at = data.draw(st.integers(1, len(groups) - 1))
+    between = groups[at - 1][0][1] + 1, groups[at][0][1] - 1
+    foreign = [(5, data.draw(st.integers(*between)), groups[at][0][2])] * data.draw(st.integers(2, 6))
+    found = compare(file_of(flat(groups[:at]) + foreign + flat(groups[at:])), flat(groups))
+    assert found.counts == {"dangling_entry": len(foreign)}
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_records_that_damage_took(groups: list[list[Entry]], data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, len(groups) - 1))
+    end = data.draw(st.integers(begin + 1, len(groups)))
+    kept = groups[:begin] + groups[end:]
+    if not kept:
+        return
+    lost = ((groups[begin][0][1], groups[end - 1][0][1] + 1),)
+    found = compare(file_of(flat(groups)), flat(kept), lost=lost)
+    assert (found.counts, found.missing) == ({}, 0)
+    assert (found.compared, found.lost) == (len(flat(kept)), len(flat(groups)) - len(flat(kept)))
+
+
+@settings(deadline=None)
+@given(groups=records(), count=st.integers(-5, 300) | st.sampled_from([CAPACITY, (1 << 31) - 1, -(1 << 31)]))
+def test_a_wrong_count_of_entries_is_one_fault(groups: list[list[Entry]], count: int) -> None:
+    log = flat(groups)
+    content = file_of(log)
+    content[36:40] = count.to_bytes(4, "big", signed=True)
+    found = compare(content, log)
+    assert (found.entries, found.compared, found.missing) == (len(log), len(log), 0)
+    assert (found.rows_begin, found.rows_end) == (0, len(log))
+    if count == len(log) + 1:
+        assert found.faults == []
+    else:
+        assert found.faults == [IndexFault(36, "wrong_header", {"index_count": len(log) + 1}, {"index_count": count})]
+        assert found.counts == {"wrong_header": 1}
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data(), bits=st.integers(1, 255))
+def test_any_byte_of_a_file_is_looked_at(groups: list[list[Entry]], data: st.DataObject, bits: int) -> None:
+    log = flat(groups)
+    content = file_of(log)
+    kind = data.draw(
+        st.sampled_from(["times and offsets", "slot", "time_diff", "prev_index", "key_hash", "phy_offset"])
+    )
+    entry = data.draw(st.integers(0, len(log) - 1))
+    begin, size = {
+        "times and offsets": (8 * (entry % 4), 8),
+        "slot": (40 + 4 * (entry % SLOTS), 4),
+        "key_hash": (ENTRIES_AT + 20 * entry, 4),
+        "phy_offset": (ENTRIES_AT + 20 * entry + 4, 8),
+        "time_diff": (ENTRIES_AT + 20 * entry + 12, 4),
+        "prev_index": (ENTRIES_AT + 20 * entry + 16, 4),
+    }[kind]
+    content[begin + data.draw(st.integers(0, size - 1))] ^= bits
+    found = compare(content, log)
+    cause = {"times and offsets": "wrong_header", "slot": "broken_chain", "prev_index": "broken_chain"}.get(kind)
+    if cause is None and kind == "time_diff":
+        cause = "wrong_entry"
+    if cause is not None:
+        position = begin if cause == "wrong_header" or kind == "slot" else ENTRIES_AT + 20 * entry
+        assert (found.counts, [fault.position for fault in found.faults]) == ({cause: 1}, [position])
+    else:
+        assert found.counts or found.missing
+
+
+T = 1_600_000_000_000
+LOG = [(11, 100, T), (12, 200, T + 7_000), (13, 300, T + 9_500), (14, 400, T + 11_000)]
+
+
+def second_file(previous_end: int) -> bytearray:
+    """The file of all entries of ``LOG`` but the first, made when the file before ended at that time."""
+    content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
+
+    def write(position: int, data: memoryview) -> None:
+        content[position : position + len(data)] = data
+
+    hashes, offsets, times = (np.array(column, np.int64) for column in zip(*LOG[1:], strict=True))
+    chunk = (hashes.astype(np.int32), offsets, times)
+    index_file.build_index_file([chunk], SLOTS, CAPACITY, write, start=index_file.first_header(previous_end, 100))
+    return content
+
+
+@pytest.mark.parametrize(
+    ("made_after", "said", "expected"),
+    [
+        (T, T, None),
+        (T, T + 3_000, None),  # the file before was lost and made again: the log's own entry before counts, too
+        (T + 3_000, T + 3_000, None),
+        (T + 3_000, T, 7),
+        (T + 3_000, T + 1_000, 7),  # the log is right, whatever the file before says
+        (T + 3_000, None, None),  # nobody knows how the file before ended
+    ],
+)
+def test_the_first_time_is_counted_from_the_end_of_the_file_before(
+    made_after: int, said: int | None, expected: int | None
+) -> None:
+    content = second_file(made_after)
+    context = FileContext(LogExtent(0, 1 << 40), said, growing=False)
+    found = compare_index_file(lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(LOG), context)
+    assert found.first_time_diff == (T + 7_000 - made_after) // 1000
+    assert found.counts == ({} if expected is None else {"wrong_entry": 1})
+    for fault in found.faults:
+        assert fault.position == ENTRIES_AT
+        assert isinstance(fault.expected, dict)
+        assert fault.expected["time_diff"] == expected
+
+
+def test_a_wrong_begin_is_one_fault_though_it_shifts_all_times() -> None:
+    """Also where the entry whose time it was is not in the log any more."""
+    content = file_of(LOG)
+    content[:8] = (T - 5_000).to_bytes(8, "big")
+    for log, begin in ((LOG, 0), (LOG[1:], 150)):
+        found = compare(content, log, begin=begin)
+        assert found.counts == {"wrong_header": 1}
+        (fault,) = found.faults
+        assert (fault.position, fault.found) == (0, {"begin_timestamp": T - 5_000})
+        assert isinstance(fault.expected, dict)
+        assert T - 1_000 < fault.expected["begin_timestamp"] < T + 1_000
+
+
+def test_each_field_of_a_header_is_looked_at() -> None:
+    log = [(5, 100, T), (6, 200, T + 1_000)]
+    fields = ("begin_timestamp", "end_timestamp", "begin_phy_offset", "end_phy_offset")
+    values = T, T + 1_000, 100, 200
+    for number, (name, value) in enumerate(zip(fields, values, strict=True)):
+        content = file_of(log)
+        content[8 * number : 8 * number + 8] = struct.pack(">q", value + 7)
+        found = compare(content, log)
+        assert found.faults == [IndexFault(8 * number, "wrong_header", {name: value}, {name: value + 7})]
+        assert (found.hash_slot_count, found.used_slots) == (2, 2)
+        assert (found.end_timestamp, found.end_phy_offset) == (T + 1_000, 200)
+
+
+def test_the_header_of_a_file_without_entries_ends_where_it_begins() -> None:
+    content = bytearray(len(file_of([(5, 100, T)])))
+    content[:40] = struct.pack(">4q2i", T, T + 1, 700, 701, 3, 6)
+    found = compare(content, [(5, 100, T)])
+    assert found.faults == [
+        IndexFault(8, "wrong_header", {"end_timestamp": T}, {"end_timestamp": T + 1}),
+        IndexFault(24, "wrong_header", {"end_phy_offset": 700}, {"end_phy_offset": 701}),
+        IndexFault(36, "wrong_header", {"index_count": 1}, {"index_count": 6}),
+    ]
+    assert (found.entries, found.hash_slot_count, found.used_slots) == (0, 3, 0)
+    assert (found.end_timestamp, found.end_phy_offset) == (T + 1, 701)
+
+
+def test_entries_that_a_growing_file_does_not_count_yet() -> None:
+    """A broker writes entries and slots at once, the header when it flushes: slots are followed down to what counts."""
+    log = [(hashed, 100 * n, T + 1_000 * n) for n, hashed in enumerate([1, 8, 2, 1, 15, 9, 3], 1)]
+    content = file_of(log)
+    header = index_file.IndexHeader(T + 1_000, T + 3_000, 100, 300, hash_slot_count=2, index_count=4)
+    content[:40] = header.to_bytes()
+    context = FileContext(LogExtent(0, 1 << 40), None, growing=True)
+
+    def found() -> IndexComparison:
+        return compare_index_file(
+            lambda at, size: bytes(content[at : at + size]), SLOTS, CAPACITY, rows_of(log), context
+        )
+
+    assert (found().counts, found().entries, found().rows_end, found().used_slots) == ({}, 3, 3, 2)
+    content[40 + 4 : 40 + 8] = (6).to_bytes(4, "big")  # slot 1 (hashes 1, 8, 15) names an entry of slot 2
+    (fault,) = found().faults
+    assert (fault.position, fault.cause, fault.expected, fault.found) == (44, "broken_chain", {"slot": 2}, {"slot": 6})
+    content[40 + 4 : 40 + 8] = ((1 << 31) - 1).to_bytes(4, "big")  # no entry of this file
+    (fault,) = found().faults
+    assert (fault.position, fault.cause, fault.expected) == (44, "broken_chain", {"slot": 2})
+
+
+@settings(deadline=None)
+@given(groups=records(), data=st.data())
+def test_records_in_another_order_are_counted(groups: list[list[Entry]], data: st.DataObject) -> None:
+    if len(groups) < 4:
+        return
+    at = data.draw(st.integers(1, len(groups) - 3))
+    swapped = [*groups[:at], groups[at + 1], groups[at], *groups[at + 2 :]]
+    found = compare(file_of(flat(swapped)), flat(groups))
+    assert (found.missing, found.disordered > 0) == (0, True)
+    assert set(found.counts) <= {"wrong_entry", "wrong_header"}, "times and ends of the file"
+
+
+@settings(deadline=None)
+@given(groups=records(tags=True), data=st.data())
+def test_files_that_are_cut_anywhere(groups: list[list[Entry]], data: st.DataObject) -> None:
+    """Each holds a part of the log's entries, from the middle of a record to the middle of another."""
+    log = flat(groups)
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(log) - 1), max_size=4)))
+    row = 0
+    for begin, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
+        found = compare(file_of(log[begin:end]), log)
+        assert (found.missing, found.compared, found.disordered) == (0, end - begin, 0)
+        assert not found.counts.keys() - {"wrong_entry"}, "the first time, which the file before ends with"
+        assert found.rows_begin == row or (log[found.rows_begin][0] < 0 and found.rows_begin == row - 1), "tags alone"
+        row = found.rows_end

@@ -1,0 +1,277 @@
+"""Files swapped into a store, with a way back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.refusals import refusal
+from support.swapping import ABORT_COMES, NEW, OLD, QUEUES, journal, read, write
+
+from storeformat.errors import Refused, WriteFailed
+from storeformat.storage import durable
+from storeformat.store import swap
+from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path / "store", OLD)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write(tmp_path / "made", NEW)
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def begun(root: Path, source: Path) -> Swap:
+    return swap.begin(str(root), journal(source, papers=("manifest.json",)))
+
+
+# ---------------------------------------------------------------------------------------------------------- swap
+def in_place() -> dict[str, str]:
+    return {name: text for name, text in NEW.items() if name != "manifest.json"}
+
+
+def test_a_backup_is_named_after_the_time_and_a_second_one_in_it_is_numbered(root: Path, source: Path) -> None:
+    now = datetime(2024, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
+    names = [swap.begin(str(root), journal(source), now).name for _ in range(3)]
+    assert names == ["20240203T040506Z", "20240203T040506Z-1", "20240203T040506Z-2"]
+
+
+# ------------------------------------------------------------------------------------------------ there, and back again
+def test_all_is_swapped_and_nothing_empty_is_left(begun: Swap, root: Path, source: Path) -> None:
+    (source / "config").mkdir()
+    done = swap.finish(swap.stage(begun))
+    assert read(root) == in_place()
+    kept = read(Path(done.directory))
+    facts = json.loads(kept.pop("journal.json"))
+    assert (facts["format"], facts["state"]) == (1, "finished"), "stores have backups of this format"
+    assert kept == {**OLD, "manifest.json": "paper"}
+    assert read(source) == {}
+    assert source.is_dir()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_all_is_undone_and_no_backup_is_left(steps: int, begun: Swap, root: Path, source: Path) -> None:
+    """After the journal alone, staged, and with everything swapped but the journal."""
+    item = begun
+    if steps:
+        item = swap.stage(begun)
+    if steps == 2:
+        swap.finish(item)
+        item = item.saved("swapping")
+    assert swap.undo(item).journal.state == "undone"
+    assert (read(root), read(source)) == (OLD, NEW)
+    assert not list((root / "backup").iterdir())
+
+
+def test_what_cannot_go_back_to_its_source_stays_in_the_backup(begun: Swap, root: Path, source: Path) -> None:
+    item = swap.stage(begun)
+    write(source, {"index/3": "another rebuild"})
+    swap.undo(item)
+    assert read(root) == OLD
+    assert read(source) == {
+        "consumequeue/T/0/0": "new queue", "index/3": "another rebuild", "manifest.json": "paper",
+    }  # fmt: skip
+    kept = read(Path(item.directory))
+    assert json.loads(kept.pop("journal.json"))["state"] == "undone"
+    assert kept == {"new/index/2": "new index"}
+
+
+def moves(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
+    """From here on, the names in the store that a move takes from or gives to, in order."""
+    seen: list[str] = []
+    move = durable.move
+
+    def noted(source: str, target: str) -> bool:
+        names = [Path(path).relative_to(root).as_posix() for path in (source, target) if path.startswith(str(root))]
+        seen.extend(name for name in names if not name.startswith("backup/"))
+        return move(source, target)
+
+    monkeypatch.setattr(durable, "move", noted)
+    return seen
+
+
+def test_abort_leaves_last_and_comes_back_first(begun: Swap, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = swap.stage(begun)
+    seen = moves(monkeypatch, root)
+    swap.finish(item)
+    assert seen == ["consumequeue", "index"] * 2 + ["abort"]
+    seen.clear()
+    swap.undo(item.saved("swapping"))
+    assert seen == ["abort"] + ["index", "consumequeue"] * 2
+
+
+def test_an_abort_that_is_restored_comes_first(root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "abort").unlink()
+    write(source, {"abort": "restored"})
+    item = swap.stage(swap.begin(str(root), journal(source, QUEUES, ABORT_COMES)))
+    seen = moves(monkeypatch, root)
+    swap.finish(item)
+    assert seen == ["abort"] + ["consumequeue"] * 2
+    seen.clear()
+    swap.undo(item.saved("swapping"))
+    assert seen == ["consumequeue"] * 2 + ["abort"]
+    assert read(source) == {**NEW, "abort": "restored"}
+
+
+def test_what_others_put_in_the_way_of_an_undo_is_named(begun: Swap, root: Path, source: Path, tmp_path: Path) -> None:
+    item = swap.stage(begun)
+    (root / "index").rename(item.at("index"))  # killed after the first move
+    write(root, {"index/theirs": "text"})
+    with pytest.raises(WriteFailed, match="already taken") as caught:
+        swap.undo(item)
+    assert (caught.value.path, caught.value.advice) == (str(root / "index"), "move it away, and run this again")
+    (root / "index").rename(tmp_path / "theirs")
+    swap.undo(item)
+    assert (read(root), read(source)) == (OLD, NEW)
+
+
+# -------------------------------------------------------------------------------------------------- swap journal
+def test_replacements_are_found_in_their_order_and_nothing_else_is_one(root: Path, source: Path) -> None:
+    times = [datetime(2024, 1, day, tzinfo=timezone.utc) for day in (3, 1, 2)]  # a clock may be set back
+    log = SwapLog(7, 9, ("a", "b"), "5.3")
+    made = [
+        swap.begin(str(root), SwapJournal("publish", number, str(source), (QUEUES,), log), now)
+        for number, now in zip((2, 10, 1), times, strict=True)
+    ]
+    (root / "backup" / "begun-only").mkdir()
+    (root / "backup" / "a-file").write_text("")
+    assert swap.swaps(str(root)) == [made[2], made[0], made[1]]
+    assert swap.swaps(str(source)) == []
+
+
+def rewrite(item: Swap, **changes: Any) -> None:
+    path = Path(item.at("journal.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"format": 2}, {"state": "begun"}, {"places": [{"path": "index"}]}, {"log": None}, {"more": 1}, {"papers": None}],
+)
+def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Swap) -> None:
+    rewrite(begun, **changes)
+    assert refusal(Refused, lambda: swap.swaps(begun.root)) == {
+        "what": "the journal of a backup cannot be understood",
+        "path": begun.at("journal.json"),
+        "advice": "if the store is as it should be, move this backup away",
+    }
+
+
+LOG = {"begin": 0, "end": 100, "directories": ["/d"], "broker_version": "5.3", "past_damage": False, "as_broker": False}
+PLACE = {"path": "index", "old": True, "new": True}
+FACTS = {
+    "format": 1, "kind": "publish", "sequence": 1, "source": "/made", "places": [PLACE], "log": LOG, "papers": [],
+    "digest": "", "state": "staging",
+}  # fmt: skip
+
+
+def parsed(**changes: Any) -> SwapJournal:
+    return SwapJournal.from_json(json.dumps({**FACTS, **changes}).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"format": 2}, "another format"),
+        ({"state": "begun"}, "another format"),
+        ({"sequence": -1}, "not what this program writes"),
+        ({"sequence": 1 << 63}, "not what this program writes"),
+        ({"log": {**LOG, "begin": -1}}, "not what this program writes"),
+        ({"places": [PLACE, {**PLACE, "path": "commitlog"}]}, "not what this program writes"),
+        ({"papers": ["manifest.json", "../paper"]}, "not what this program writes"),
+        ({"kind": "restore", "source": "a/b"}, "not what this program writes"),
+        ({"kind": "publish", "source": "made"}, "not what this program writes"),
+        ({"kind": "move", "source": "/made"}, "not what this program writes"),
+        ({"kind": "restore", "source": ".."}, "not what this program writes"),
+        ({"source": "/made\0"}, "not what this program writes"),
+        ({"sequence": 1.5}, "not what this program writes"),
+        ({"sequence": float("inf")}, "not what this program writes"),
+        ({"log": {**LOG, "end": float("inf")}}, "not what this program writes"),
+        ({"log": {**LOG, "end": 1 << 63}}, "not what this program writes"),
+        ({"log": {**LOG, "directories": []}}, "not what this program writes"),
+        ({"log": {**LOG, "directories": [3]}}, "not what this program writes"),
+        ({"log": {**LOG, "broker_version": "6"}}, "not what this program writes"),
+        ({"places": [{**PLACE, "old": 1}]}, "not what this program writes"),
+        ({"places": [PLACE, PLACE]}, "not what this program writes"),
+        ({"places": [{**PLACE, "path": path} for path in ("consumequeue/T", "consumequeue/T/0")]}, "not what this"),
+        ({"source": "/\ud800"}, "surrogates not allowed"),
+    ],
+)
+def test_what_this_program_never_writes_is_no_journal(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parsed(**changes)
+
+
+def test_journals_that_this_program_writes() -> None:
+    log = SwapLog(0, 100, ("/d",), "5.3")
+    plain = SwapJournal("publish", 1, "/made", (SwapPath("index", old=True, new=True),), log)
+    assert parsed() == plain
+    for state in ("staging", "swapping", "finished", "undone"):
+        assert parsed(state=state) == replace(plain, state=state)
+    assert parsed(kind="restore", source="20240203T040506Z").kind == "restore"
+    most = parsed(sequence=(1 << 63) - 1, papers=["manifest.json"], digest="ab", log={**LOG, "begin": 0})
+    assert (most.sequence, most.papers, most.digest) == ((1 << 63) - 1, ("manifest.json",), "ab")
+
+
+def test_the_text_of_a_journal() -> None:
+    journal = SwapJournal("publish", 1, "/名", (SwapPath("index", old=True, new=False),), SwapLog(0, 1, ("/d",), "5.3"))
+    text = journal.to_json().decode()
+    assert text.startswith(
+        '{\n "format": 1,\n "kind": "publish",\n "sequence": 1,\n "source": "/名",\n "places": [\n  {\n'
+    )
+    assert text.endswith('\n "state": "staging"\n}\n')
+    assert SwapJournal.from_json(text.encode()) == journal
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 100_000])
+def test_what_is_no_journal_is_refused(text: str, begun: Swap) -> None:
+    Path(begun.at("journal.json")).write_text(text)
+    with pytest.raises(Refused, match="cannot be understood"):
+        swap.swaps(begun.root)
+
+
+def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) -> None:
+    rewrite(begun, log={"begin": 0, "end": 1, "directories": ["d"], "broker_version": "5.3"})
+    (found,) = swap.swaps(begun.root)
+    assert (found.journal.log.past_damage, found.journal.log.as_broker) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "swapped"),
+    [
+        ("consumequeue", True),
+        ("consumequeue/T/0", True),
+        ("consumequeue_ext/T", True),
+        ("batchconsumequeue/%RETRY%g/0", True),
+        ("index", True),
+        ("checkpoint", True),
+        ("abort", True),
+        ("config", True),
+        ("config/topics.json", True),
+        ("config/consumerOffset.json", True),
+        ("config/subscriptionGroup.json", False),
+        ("index/20240101000000000", False),
+        ("commitlog", False),
+        ("lock", False),
+        ("", False),
+        ("/etc", False),
+        ("../etc", False),
+        ("consumequeue/../commitlog", False),
+        ("consumequeue//0", False),
+        ("consumequeue/./0", False),
+        ("consumequeue/T\0", False),
+        ("consumequeue/T/0/00000000000000000000", False),
+    ],
+)
+def test_paths_that_a_swap_may_replace(path: str, swapped: bool) -> None:
+    assert swap.is_swapped(path) == swapped

@@ -1,0 +1,754 @@
+"""Files written by tasks, and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import java_rules
+from support.broker_index import IndexFile
+from support.store_builder import LogBuilder
+
+from storeformat.arrays import LogExtent
+from storeformat.errors import TotalsDisagree
+from storeformat.index.entries import ROW
+from storeformat.index.index_check import FileContext
+from storeformat.log.segments import Segment
+from storeformat.queues import consume_queue
+from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
+from storeformat.queues.rocksdb_pairs import FAMILIES
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import files, rocksdb
+from storeformat.storage.extents import content_of
+from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from udfs.files import build, rocksdb_pairs, verify
+from udfs.files.build import (
+    BuildExtFiles,
+    BuildFiles,
+    BuildIndexFiles,
+    BuildQueueFiles,
+    PlannedExtFile,
+    PlannedIndexFile,
+    PlannedQueueFile,
+    PlannedQueueFiles,
+)
+from udfs.files.output_files import FileRow, FileRows, OutputDirectory, Totals, batch_of
+from udfs.files.rocksdb_pairs import (
+    ComparePairs,
+    PlannedTable,
+    QueueEnds,
+    QueuePart,
+    UnitSlice,
+    WriteTables,
+    WrittenTable,
+    write_ends,
+)
+from udfs.files.verify import (
+    ComparedQueueFile,
+    CompareIndexFiles,
+    CompareQueueFiles,
+    EntrySource,
+    ExtFile,
+    IndexCheck,
+    QueueCheck,
+    StagedRows,
+    _FileBuffer,
+    _reading,
+    _used_units,
+)
+from udfs.log.staged_files import Readers, Slices
+
+# --------------------------------------------------------------------------------------------------------- build
+counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
+
+
+def queue_files(counts: list[list[int]]) -> PlannedQueueFiles:
+    """Files whose slices have these counts, each slice from another source than its neighbours."""
+    flat = [count for file in counts for count in file]
+    return PlannedQueueFiles(
+        directory="consumequeue",
+        topics=tuple(b"topic-%d" % number for number in range(len(counts))),
+        topic_of=np.arange(len(counts), dtype=np.int32)[::-1],
+        queue_ids=np.arange(len(counts), dtype=np.int32),
+        first_queue_offsets=np.arange(len(counts)) * 1_000,
+        pre_blanks=np.arange(len(counts), dtype=np.int32) % 3,
+        edges=np.cumsum([0, *map(len, counts)]).astype(np.int32),
+        slices=Slices(
+            sources=("a.units", "b.units", "c.units"),
+            source_of=(np.arange(len(flat)) % 3).astype(np.int32),
+            begins=np.arange(len(flat), dtype=np.int32),
+            counts=np.array(flat, np.int32),
+        ),
+        fillers=np.arange(len(flat)) % 2 == 0,
+        ext_begins=np.arange(len(flat)) * 7,
+    )
+
+
+def said(file: PlannedQueueFile) -> tuple[Any, ...]:
+    assert file.fillers is not None
+    assert file.ext_begins is not None
+    return file.path, list(file.slices), file.pre_blanks, file.fillers.tolist(), file.ext_begins.tolist()
+
+
+@given(counts=counts_of_files, most_files=st.integers(1, 8), units=st.integers(1, 200))
+def test_batches_are_all_files_in_their_order(counts: list[list[int]], most_files: int, units: int) -> None:
+    planned = queue_files(counts)
+    batches = planned.batches(most_files, units)
+    assert [said(file) for batch in batches for file in batch] == [said(file) for file in planned]
+    for batch, following in zip_longest(batches, batches[1:]):
+        sizes = [count for _, count in batch.units()]
+        assert 1 <= len(sizes) <= most_files
+        assert sum(sizes) <= units or len(sizes) == 1
+        if following is not None:
+            assert len(sizes) == most_files or sum(sizes) + next(iter(following.units()))[1] > units
+
+
+def test_a_file_takes_along_only_the_sources_it_has() -> None:
+    planned = queue_files([[1, 2], [3], [4, 5, 6, 7]])
+    assert [file.slices.sources for file in planned] == [
+        ("a.units", "b.units"),
+        ("c.units",),
+        ("a.units", "b.units", "c.units"),
+    ]
+    assert planned[0].path == "consumequeue/topic-2/0/00000000000000000000"
+    assert planned[1].path == "consumequeue/topic-1/1/00000000000000020000"
+    assert list(planned.units())[2] == ("consumequeue/topic-0/2/00000000000000040000", 22)
+    assert b"b.units" not in pickle.dumps(planned[1])
+    assert said(planned[-1]) == (
+        "consumequeue/topic-0/2/00000000000000040000",
+        [("a.units", 3, 4), ("b.units", 4, 5), ("c.units", 5, 6), ("a.units", 6, 7)],
+        2, [False, True, False, True], [21, 28, 35, 42],
+    )  # fmt: skip
+    assert planned[1:2].topics == (b"topic-1",)
+    assert (len(planned[2:1]), len(planned[:0].batches(5, 5)), planned[:0].counts().tolist()) == (0, 0, [])
+    assert replace(planned, ext_begins=None)[1].ext_begins is None
+
+
+def built(tmp_path: Path, units: Sequence[tuple[int, int, int]], **settings: Any) -> FileRow:
+    """The row of a queue file of six units that is built of these staged ones."""
+    staged = tmp_path / "s.units"
+    staged.write_bytes(consume_queue.pack_units(*zip(*units, strict=True)).tobytes())
+    file = PlannedQueueFile("consumequeue", ("T", 3), 120, Slices.of((str(staged), 0, len(units))), **settings)
+    task = BuildQueueFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), file_size=120)
+    (batch,) = task(iter([[file]]))
+    (row,) = FileRows.of([batch])
+    return row
+
+
+def test_a_file_is_read_back_before_it_gets_its_name(tmp_path: Path) -> None:
+    row = built(tmp_path, [(500, 91, 7), (600, 91, 8)], pre_blanks=1)
+    made = tmp_path / "made" / "consumequeue" / "T" / "3" / f"{120:020d}"
+    content = made.read_bytes()
+    assert (row.path, row.count, row.offset_sum) == (f"consumequeue/T/3/{120:020d}", 2, 1100)
+    assert (row.content.size, row.content.data_size) == (120, 60) == (len(content), len(content.rstrip(b"\0")))
+    assert row.content.sha256 == hashlib.sha256(content[:60]).digest()
+    assert list((tmp_path / "drafts").iterdir()) == []
+
+
+def test_copies_of_a_neighbour_fill_the_places_of_lost_units(tmp_path: Path) -> None:
+    staged = tmp_path / "f.units"
+    staged.write_bytes(consume_queue.pack_units([500, 600], [91, 92], [7, 8]).tobytes())
+    slices = Slices((str(staged),), *(np.array(column, np.int32) for column in ([0, 0], [0, 1], [3, 1])))
+    file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices, fillers=np.array([True, False]))
+    task = BuildQueueFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), file_size=100)
+    (_,) = task(iter([[file]]))
+    units = consume_queue.parse_units((tmp_path / "made" / file.path).read_bytes())
+    assert units["phy_offset"].tolist() == [500, 500, 500, 600, 0]
+
+
+def test_a_pre_blank_unit_among_the_messages_is_refused(tmp_path: Path) -> None:
+    """Consumers would skip all messages of the log's first segment after it."""
+    with pytest.raises(TotalsDisagree, match="pre-blank"):
+        built(tmp_path, [(500, 91, 7), (0, 0x7FFFFFFF, 0), (600, 91, 8)])
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("begins", [[-1, -1], [0, -1], [-1, 2], [3, 6]])
+def test_addresses_take_the_place_of_tags_codes(tmp_path: Path, begins: list[int]) -> None:
+    """Two ext units of 20 bytes fill a file of 44; the copies of a filler share one."""
+    staged = tmp_path / "f.units"
+    staged.write_bytes(consume_queue.pack_units([500, 600, 700], [91, 92, 93], [7, 8, 9]).tobytes())
+    slices = Slices((str(staged),), *(np.array(column, np.int32) for column in ([0, 0], [0, 1], [2, 2])))
+    file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices, 0, np.array([True, False]), np.array(begins))
+    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    (_,) = BuildQueueFiles(output, file_size=100, ext_file_size=44)(iter([[file]]))
+    units = consume_queue.parse_units((tmp_path / "made" / file.path).read_bytes())
+
+    def address(number: int) -> int:
+        return number // 2 * 44 + number % 2 * 20 - (1 << 63)
+
+    first = [7, 7] if begins[0] < 0 else [address(begins[0])] * 2
+    rest = [8, 9] if begins[1] < 0 else [address(begins[1]), address(begins[1] + 1)]
+    assert units["tags_code"].tolist() == [*first, *rest, 0]
+
+
+def test_a_file_has_the_time_of_its_last_message(tmp_path: Path) -> None:
+    log = LogBuilder(1024, base=1024)
+    records = [log.message(topic="T", store_timestamp=1_700_000_000_000 + 10_000 * number) for number in range(3)]
+    segment = tmp_path / f"{1024:020d}"
+    segment.write_bytes(log.segments[1024])
+    staged = tmp_path / "s.units"
+    staged.write_bytes(consume_queue.pack_units([one.offset for one in records], [9] * 3, [0] * 3).tobytes())
+    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    for count in (3, 2):
+        file = PlannedQueueFile("consumequeue", ("T", count), 0, Slices.of((str(staged), 0, count)))
+        segments = (Segment("none", 0, 1024), Segment(str(segment), 1024, 1024))
+        (_,) = BuildQueueFiles(output, 100, stamped_from=segments)(iter([[file]]))
+        assert (tmp_path / "made" / file.path).stat().st_mtime == 1_700_000_000 + 10 * (count - 1)
+
+
+def test_units_of_batch_queues_are_counted_as_they_lie_there(tmp_path: Path) -> None:
+    unit = struct.Struct(">qiqqqhii")
+    rows = [unit.pack(500, 91, 7, 11, 0, 2, -1, 0), unit.pack(600, 92, 7, 12, 2, 1, -1, 0)]
+    (tmp_path / "s").write_bytes(b"".join(rows))
+    file = PlannedQueueFile("batchconsumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "s"), 0, 2)))
+    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    (batch,) = BuildQueueFiles(output, file_size=138, batch_queues=True)(iter([[file]]))
+    (row,) = FileRows.of([batch])
+    assert (row.path, row.count, row.offset_sum) == ("batchconsumequeue/T/3/" + "0" * 20, 2, 1100)
+    assert (tmp_path / "made" / row.path).read_bytes() == b"".join(rows).ljust(138, b"\0")
+
+
+@pytest.mark.parametrize("count_every_put", [False, True])
+@pytest.mark.parametrize("rows_at_a_time", [1, 3, 1 << 16])
+@pytest.mark.parametrize("entries", [1, 4, 9])
+def test_index_files_are_those_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count_every_put: bool, rows_at_a_time: int, entries: int
+) -> None:
+    """Two files, the second after the first; the rows of the first are of two sources."""
+    monkeypatch.setattr(build, "_ROWS_AT_A_TIME", rows_at_a_time)
+    monkeypatch.setattr(build, "_READ_CHUNK", 20 * max(rows_at_a_time, 2))
+    keys = [f"T#key{number % 6}" for number in range(entries + 2)]
+    times = [1_700_000_000_000 + 700 * number for number in range(entries + 2)]
+    rows = np.zeros(entries + 2, ROW)
+    rows["key_hash"] = [java_rules.math_abs(java_rules.hash_code(key)) for key in keys]
+    rows["offset"], rows["store_timestamp"] = np.arange(entries + 2) * 100 + 5, times
+    sources = []
+    for name, part in (("a", rows[:1]), ("b", rows[1:])):
+        (tmp_path / name).write_bytes(part.tobytes())
+        sources.append(str(tmp_path / name))
+    first = Slices.of((sources[0], 0, 1), *([(sources[1], 0, entries - 1)] if entries > 1 else []))
+    planned = [
+        PlannedIndexFile("index/1", first, None),
+        PlannedIndexFile("index/2", Slices.of((sources[1], entries - 1, 2)), first.last),
+    ]
+    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    made = FileRows.of(BuildIndexFiles(output, 5, 12, count_every_put)(iter(planned)))
+    one = IndexFile([0] * 5, 12, count_every_put)
+    two = IndexFile([0] * 5, 12, count_every_put)
+    for number, (key, time) in enumerate(zip(keys, times, strict=True)):
+        if number == entries:
+            two.begin_phy_offset = two.end_phy_offset = one.end_phy_offset
+            two.begin_timestamp = two.end_timestamp = one.end_timestamp
+        assert (one if number < entries else two).put_key(key, 100 * number + 5, time)
+    sums = [
+        sum(100 * number + 5 for number in range(begin, end)) for begin, end in ((0, entries), (entries, entries + 2))
+    ]
+    for row, file, count, total in zip(made, (one, two), (entries, 2), sums, strict=True):
+        content, used = file.to_bytes(), 40 + 4 * 5 + 20 * (count + 1)
+        assert (tmp_path / "made" / row.path).read_bytes() == content
+        assert (row.count, row.offset_sum, row.content.size, row.content.data_size) == (count, total, 300, used)
+        assert row.content.sha256 == hashlib.sha256(content[:used]).digest()
+    assert [build.staged_timestamp(sources[1], row) for row in range(2)] == times[1:3]
+
+
+def test_an_index_file_that_storage_changed_is_never_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.zeros(2, ROW)
+    rows["offset"], rows["store_timestamp"] = [5, 7], 1_700_000_000_000
+    (tmp_path / "s").write_bytes(rows.tobytes())
+    planned = PlannedIndexFile("index/1", Slices.of((str(tmp_path / "s"), 0, 2)), None)
+    finish = files.FileWriter.finish
+    for position in (35, 40 + 4 * 5 + 20 * 3, 300):
+        output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+
+        def change(writer: files.FileWriter, size: int, position: int = position) -> None:
+            finish(writer, size)
+            writer.write_at(position, b"\x07")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files.FileWriter, "finish", change)
+            with pytest.raises(TotalsDisagree, match="index file differs"):
+                list(BuildIndexFiles(output, 5, 12)(iter([planned])))
+        assert not (tmp_path / "made").exists()
+
+
+def test_both_kinds_of_files_in_one_go(tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(np.zeros(1, ROW).tobytes())
+    (tmp_path / "u").write_bytes(consume_queue.pack_units([500], [91], [7]).tobytes())
+    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    task = BuildFiles(BuildQueueFiles(output, 100), BuildIndexFiles(output, 5, 12))
+    index = PlannedIndexFile("index/1", Slices.of((str(tmp_path / "s"), 0, 1)), None)
+    queue = PlannedQueueFile("consumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "u"), 0, 1)))
+    made = FileRows.of(task(iter([index, [queue], index])))
+    assert [(row.path, row.offset_sum) for row in made] == [("index/1", 0), (queue.path, 500), ("index/1", 0)]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_units_have_tags_code_and_time(tmp_path: Path, closed: bool) -> None:
+    times_of = {}
+    for name, codes in (("s", [7, -8]), ("t", [9])):
+        units, times = tmp_path / f"{name}.units", tmp_path / f"{name}.times"
+        units.write_bytes(consume_queue.pack_units([0] * len(codes), [1] * len(codes), codes).tobytes())
+        times.write_bytes(np.array([1000 + code for code in codes], "<i8").tobytes())
+        times_of[str(units)] = str(times)
+    first, second = times_of
+    file = PlannedExtFile("ext/T/0/0", Slices.of((first, 1, 1), (second, 0, 1)), times_of, closed)
+    build = BuildExtFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), 64)
+    (row,) = FileRows.of(build(iter([file])))
+    expected = struct.pack(">hqqh", 20, -8, 992, 0) + struct.pack(">hqqh", 20, 9, 1009, 0)
+    expected += b"\xff\xff" if closed else b""
+    assert (tmp_path / "made" / "ext/T/0/0").read_bytes() == expected.ljust(64, b"\0")
+    assert (row.path, row.count, row.offset_sum, row.content.size) == ("ext/T/0/0", 2, 0, 64)
+
+
+# -------------------------------------------------------------------------------------------------- output files
+def made_in(tmp_path: Path) -> OutputDirectory:
+    return OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+
+
+def left_in(tmp_path: Path) -> list[str]:
+    return sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_row_is_of_the_bytes_on_storage(tmp_path: Path) -> None:
+    seen = []
+
+    def tally(stored: memoryview) -> Totals:
+        seen.append((bytes(stored), left_in(tmp_path)[0].startswith("drafts/")))
+        return Totals(2, 7, modified=1_700_000_000_001)
+
+    row = made_in(tmp_path).make_of("a/b", [b"one", b"two"], 10, tally, what="a file")
+    assert seen == [(b"onetwo", True)]
+    made = tmp_path / "made" / "a" / "b"
+    assert made.read_bytes() == b"onetwo".ljust(10, b"\0")
+    assert made.stat().st_mtime == 1_700_000_001  # whole seconds, rounded up
+    assert (row.path, row.count, row.offset_sum) == ("a/b", 2, 7)
+    assert (row.content.size, row.content.data_size) == (10, 6)
+    assert row.content.sha256 == hashlib.sha256(b"onetwo").digest()
+    assert left_in(tmp_path) == ["made/a/b"]
+
+
+def test_without_a_size_a_file_is_its_pieces(tmp_path: Path) -> None:
+    row = made_in(tmp_path).make_of("a", [b"one"], None, lambda _stored: Totals(1), what="a file")
+    assert (row.content.size, row.content.data_size, (tmp_path / "made" / "a").read_bytes()) == (3, 3, b"one")
+
+
+def test_what_fails_gets_no_name(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"one"
+        raise TotalsDisagree("no more")
+
+    def refuse(_stored: memoryview) -> Totals:
+        raise TotalsDisagree("not these")
+
+    with pytest.raises(TotalsDisagree, match="no more"):
+        made_in(tmp_path).make_of("a", broken(), 10, refuse, what="a file")
+    assert left_in(tmp_path) == []
+    with pytest.raises(TotalsDisagree, match="not these"):
+        made_in(tmp_path).make_of("a", [b"one"], 10, refuse, what="a file")
+    assert not (tmp_path / "made").exists()
+
+
+def test_bytes_that_storage_changed_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte among the zeros: the file holds more than what was written."""
+    finish = files.FileWriter.finish
+
+    def finish_and_change(writer: files.FileWriter, size: int) -> None:
+        finish(writer, size)
+        writer.write_at(8, b"x")
+
+    monkeypatch.setattr(files.FileWriter, "finish", finish_and_change)
+    with pytest.raises(TotalsDisagree, match="a queue file"):
+        made_in(tmp_path).make_of("a", [b"one"], 10, lambda _stored: Totals(1), what="a queue file")
+    assert not (tmp_path / "made").exists()
+
+
+rows = st.lists(
+    st.builds(
+        FileRow,
+        path=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
+        content=st.binary(max_size=4).map(content_of),
+        count=st.integers(0, 1 << 40),
+        offset_sum=st.integers(0, (1 << 64) - 1),
+    ),
+    max_size=6,
+)
+
+
+@given(parts=st.lists(rows, max_size=4))
+def test_rows_come_as_they_were_given(parts: list[list[FileRow]]) -> None:
+    everything = [row for part in parts for row in part]
+    travelled = [pickle.loads(pickle.dumps(batch_of(part))) for part in parts]
+    found = FileRows.of(travelled)
+    assert (list(found), len(found)) == (everything, len(everything))
+    assert list(FileRows.concatenate([FileRows.of([batch]) for batch in travelled])) == everything
+    assert found.offset_sum() == sum(row.offset_sum for row in everything) % (1 << 64)
+    assert [row.path for row in found.by_path()] == sorted(row.path for row in everything)
+
+
+# -------------------------------------------------------------------------------------------------------- verify
+UNITS = [(500, 91, 7), (600, 92, -8), (700, 93, 9)]
+"""Commit-log offset, size and tags code."""
+PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+
+
+def units(*rows: tuple[int, int, int]) -> bytes:
+    return b"".join(struct.pack(">qiq", *row) for row in rows)
+
+
+def compared(
+    tmp_path: Path,
+    content: bytes | None,
+    *,
+    rows: list[tuple[int, int, int]] = UNITS,
+    begin: int = 0,
+    fillers: list[bool] | None = None,
+    base: int = 0,
+    segments: tuple[Segment, ...] = (),
+    **check: Any,
+) -> ComparedQueueFile:
+    """A file of six units held against these rows, of which each is a slice of its own."""
+    tmp_path.mkdir(exist_ok=True)
+    staged, path = tmp_path / "s.units", tmp_path / "consumequeue" / "T" / "3" / f"{base:020d}"
+    staged.write_bytes(units(*rows))
+    path.parent.mkdir(parents=True)
+    if content is not None:
+        path.write_bytes(content)
+    slices = Slices.of(*((str(staged), number, 1) for number in range(len(rows))))
+    marks = None if fillers is None else np.array(fillers)
+    file = PlannedQueueFile("consumequeue", ("T", 3), base, slices, pre_blanks=begin, fillers=marks)
+    task = CompareQueueFiles(str(tmp_path), 120, segments, DecodeRules(), LogExtent(400, 800))
+    (found,) = task(iter([[QueueCheck(file, begin, begin + len(rows), **check)]]))
+    assert (found.queue, found.base) == (("T", 3), base)
+    return found
+
+
+@pytest.mark.parametrize("begin", [0, 1, 3])
+@pytest.mark.parametrize("base", [0, 120])
+def test_a_file_as_the_log_makes_it(tmp_path: Path, begin: int, base: int) -> None:
+    content = (PRE_BLANK * begin + units(*UNITS)).ljust(120, b"\0")
+    found = compared(tmp_path, content, begin=begin, base=base)
+    assert (found.size, found.first_expected, found.last_expected) == (120, 500, 700)
+    assert found.units is not None
+    assert (found.units.faults, found.units.counts, found.units.compared) == ((), {}, 3)
+    assert (found.units.last_present, found.units.old, found.units.after_end.count) == (700, 0, 0)
+
+
+def test_a_file_that_is_not_there_lacks_all_units(tmp_path: Path) -> None:
+    found = compared(tmp_path, None, begin=1)
+    assert (found.size, found.first_expected, found.last_expected) == (None, 500, 700)
+    assert found.units is not None
+    assert (found.units.counts, found.units.compared) == ({"missing_unit": 4}, 0)
+
+
+@pytest.mark.parametrize("length", [0, 119, 121, 140])
+def test_a_file_of_another_length_is_not_compared(tmp_path: Path, length: int) -> None:
+    found = compared(tmp_path, bytes(length))
+    assert (found.size, found.units, found.first_expected, found.last_expected) == (length, None, 500, 700)
+
+
+def test_a_file_that_the_log_does_not_know(tmp_path: Path) -> None:
+    content = units((300, 90, 1), (450, 90, 1)).ljust(100, b"\0") + units((900, 90, 1))
+    found = compared(tmp_path, content, rows=[])
+    assert (found.size, found.first_expected, found.last_expected) == (120, None, None)
+    assert found.units is not None
+    after = found.units.after_end
+    assert (after.places.tolist(), after.count, after.below_log, after.beyond_log) == ([0, 1], 2, 1, 1)
+
+
+def test_units_that_differ_and_units_that_follow(tmp_path: Path) -> None:
+    content = units(UNITS[0], (600, 92, 8), (700, 94, 9), (0, 0, 0), (450, 90, 1)).ljust(120, b"\0")
+    found = compared(tmp_path, content).units
+    assert found is not None
+    assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code"), (40, "wrong_size")]
+    assert (found.compared, found.after_end.places.tolist()) == (1, [4])
+
+
+def test_what_lies_in_the_place_of_a_lost_message_is_not_known(tmp_path: Path) -> None:
+    content = (PRE_BLANK * 2 + units(UNITS[0], (12345, 90, 1), UNITS[2])).ljust(120, b"\0")
+    found = compared(tmp_path, content, begin=2, fillers=[False, True, False]).units
+    assert found is not None
+    assert (found.faults, found.compared, found.unproven) == ((), 2, 1)
+    other = compared(tmp_path / "again", content, begin=2, fillers=[False, False, True]).units
+    assert other is not None
+    assert [(fault.position, fault.cause) for fault in other.faults] == [(60, "wrong_offset")]
+
+
+def address(offset: int) -> int:
+    """What stands in a unit whose tags code lies in consumequeue_ext."""
+    return offset - (1 << 63)
+
+
+@pytest.mark.parametrize(
+    ("second", "faults"),
+    [
+        (struct.pack(">hqqh", 20, -8, 5, 0), []),
+        (struct.pack(">hqqh", 23, -8, 5, 3) + b"map", []),
+        (struct.pack(">hqqh", 23, -8, 5, 2) + b"map", [(20, "wrong_tags_code")]),
+        (struct.pack(">hqqh", 20, 8, 5, 0), [(20, "wrong_tags_code")]),
+        (struct.pack(">hqqh", 20, -8, 5, 0)[:-1], [(20, "wrong_tags_code")]),
+        (b"", [(20, "wrong_tags_code")]),
+    ],
+)
+def test_an_address_leads_to_the_tags_code(tmp_path: Path, second: bytes, faults: list[tuple[int, str]]) -> None:
+    """Into the second of two files of a queue, after another unit."""
+    for number, content in enumerate((struct.pack(">hqqh", 20, 7, 5, 0), struct.pack(">hqqh", 20, 9, 5, 0) + second)):
+        (tmp_path / f"ext{number}").write_bytes(content)
+    sizes = [(tmp_path / f"ext{number}").stat().st_size for number in range(2)]
+    ext = tuple(ExtFile(str(tmp_path / f"ext{number}"), 100 * number, size) for number, size in enumerate(sizes))
+    content = units((500, 91, address(0)), (600, 92, address(120)), (700, 93, address(100))).ljust(120, b"\0")
+    found = compared(tmp_path, content, ext=ext).units
+    assert found is not None
+    assert [(fault.position, fault.cause) for fault in found.faults] == faults
+    assert (found.ext_places.tolist(), found.compared) == ([0, 2] if faults else [0, 1, 2], 2 if faults else 3)
+    without = compared(tmp_path / "without", content).units
+    assert without is not None
+    assert without.counts == {"wrong_tags_code": 3}
+
+
+@pytest.mark.parametrize("base", [0, 4096])
+def test_the_hash_of_the_tags_in_the_place_of_a_delivery_time(tmp_path: Path, base: int) -> None:
+    log = LogBuilder(4096, base=base)
+    log.message(topic="Other")
+    records = [log.message(topic="SCHEDULE_TOPIC_XXXX", tags=tags) for tags in ("t", "u")]
+    path = tmp_path / "segment"
+    path.write_bytes(log.segments[base])
+    due = 1_700_000_000_000
+    rows = [(record.offset, record.size, due) for record in records]
+    hashed = units((*rows[0][:2], java_rules.hash_code("t")), (*rows[1][:2], java_rules.hash_code("t")))
+    segments = (Segment(str(path), base, 4096),)
+    found = compared(
+        tmp_path, hashed.ljust(120, b"\0"), rows=rows, segments=segments, schedule=True
+    ).units  # fmt: skip
+    assert found is not None
+    assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code")]
+    assert (found.delivery_hashes.tolist(), found.compared) == ([0], 1)
+
+
+def test_units_of_a_batch_queue(tmp_path: Path) -> None:
+    unit = struct.Struct(">qiqqqhii")
+    rows = [unit.pack(500, 91, 7, 11, 0, 2, -1, 0), unit.pack(600, 92, 7, 12, 2, 1, -1, 0)]
+    (tmp_path / "s").write_bytes(b"".join(rows))
+    path = tmp_path / "batchconsumequeue" / "T" / "3" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes((rows[0] + unit.pack(600, 92, 7, 12, 3, 1, -1, 0)).ljust(3 * unit.size, b"\0"))
+    file = PlannedQueueFile("batchconsumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "s"), 0, 2)))
+    task = CompareQueueFiles(str(tmp_path), 138, (), DecodeRules(), LogExtent(400, 800), batch_queues=True)
+    (found,) = task(iter([[QueueCheck(file, 0, 2)]]))
+    assert found.units is not None
+    assert [(fault.position, fault.cause) for fault in found.units.faults] == [(46, "wrong_offset")]
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> tuple[list[EntrySource], list[int]]:
+    """Sources of staged entries, and the log offset of each entry; some offsets have several."""
+    sources, offsets = [], []
+    for number, count in enumerate((3, 1, 200, 70)):
+        rows = np.zeros(count, ROW)
+        first = 10_000 * number
+        rows["offset"] = first + np.arange(count) // 3 * 10
+        rows["key_hash"] = np.arange(len(offsets), len(offsets) + count)
+        (tmp_path / f"{number}.entries").write_bytes(rows.tobytes())
+        sources.append(EntrySource(str(tmp_path / f"{number}.entries"), count, int(rows["offset"][-1])))
+        offsets += rows["offset"].tolist()
+    return sources, offsets
+
+
+@pytest.mark.parametrize("at_a_time", [1, 5, 1 << 16])
+def test_entries_are_read_over_the_ends_of_their_files(
+    entries: tuple[list[EntrySource], list[int]], at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_ROWS_AT_A_TIME", at_a_time)
+    sources, offsets = entries
+    with Readers() as readers:
+        staged = StagedRows(sources, readers)
+        assert staged.rows.total == len(offsets)
+        for begin, end in ((2, 5), (3, 4), (4, 204), (203, 205), (274, 274), (1, 2), (0, 0), (0, 274), (9, 99)):
+            assert staged.rows.read(begin, end)["key_hash"].tolist() == [*range(begin, end)]
+
+
+def test_entries_are_found_by_their_offset(entries: tuple[list[EntrySource], list[int]]) -> None:
+    sources, offsets = entries
+    with Readers() as readers:
+        staged = StagedRows(sources, readers)
+        for asked in sorted({offset + step for offset in offsets for step in (-1, 0, 1)}):
+            assert staged.rows.find(asked) == sum(offset < asked for offset in offsets), asked
+
+
+def test_a_log_without_entries() -> None:
+    with Readers() as readers:
+        staged = StagedRows([], readers)
+        assert (staged.rows.total, staged.rows.find(0), len(staged.rows.read(0, 0))) == (0, 0, 0)
+
+
+def test_nothing_is_read_after_the_end_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(range(10)))
+    with files.RangeReader(str(tmp_path / "file")) as reader:
+        read = _reading(reader, 10)
+        assert [bytes(read(*asked)) for asked in ((0, 3), (8, 2), (8, 5), (10, 1), (12, 1))] == [
+            b"\0\1\2", b"\x08\x09", b"\x08\x09", b"", b"",
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoiled", [None, 40 + 4 * 7 + 20 * 2 + 3])
+def test_an_index_file_against_the_entries_of_the_log(tmp_path: Path, spoiled: int | None) -> None:
+    """The second of two sources begins in the middle of the file."""
+    made = IndexFile([0] * 7, 10, counts_every_put=False)
+    rows = np.zeros(6, ROW)
+    for number in range(6):
+        key, time = f"T#key{number}", 1_700_000_000_000 + 1500 * number
+        assert made.put_key(key, 100 * number, time)
+        rows[number] = (java_rules.math_abs(java_rules.hash_code(key)), 100 * number, time)
+    sources = []
+    for name, part in (("a", rows[:4]), ("b", rows[4:])):
+        (tmp_path / name).write_bytes(part.tobytes())
+        sources.append(EntrySource(str(tmp_path / name), len(part), int(part["offset"][-1])))
+    content = bytearray(made.to_bytes())
+    if spoiled is not None:
+        content[spoiled] ^= 1
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "20231114221320000").write_bytes(content)
+    task = CompareIndexFiles(str(tmp_path), 7, 10, tuple(sources))
+    context = FileContext(LogExtent(0, 600), None, growing=False)
+    (found,) = task(iter([IndexCheck("index/20231114221320000", context)]))
+    assert (found.entries, found.last_offset) == (6, 500)
+    assert list(found.counts) == ([] if spoiled is None else ["wrong_entry"])
+
+
+@pytest.mark.parametrize("unit", [20, 46])
+@pytest.mark.parametrize("units", [1, 5])
+def test_a_file_is_used_up_to_its_last_byte_that_is_not_zero(unit: int, units: int) -> None:
+    """Wherever that byte lies: the words that are looked at begin and end within units."""
+    content = bytearray(unit * units)
+    for at_least in range(units + 1):
+        assert _used_units(content, at_least, unit) == at_least
+        for position in range(len(content)):
+            content[position] = 1
+            assert _used_units(content, at_least, unit) == max(at_least, position // unit + 1), position
+            content[position] = 0
+
+
+def test_a_file_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
+    """Nothing of the one before it is left where the next one has a hole."""
+    buffer = _FileBuffer(100_000)
+    for number, data in enumerate([b"\1" * 100_000, b"\2" * 50_000, b"", b"\3"]):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        with path.open("r+b") as file:
+            file.truncate(100_000)
+        loaded = bytes(buffer.load(str(path)))
+        assert bytes(buffer.content) == loaded.ljust(100_000, b"\0") == path.read_bytes()
+
+
+# ------------------------------------------------------------------------------------------------- rocksdb pairs
+PAIR_UNITS = [(500, 91, 7, 11), (600, 92, -8, 12), (700, 93, 9, 13), (1 << 40, 94, 10, 14)]
+"""Commit-log offset, size, tags code and store time of each."""
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> tuple[str, str]:
+    """Paths of the units and of their times."""
+    pytest.importorskip("rocksdict")
+    offsets, sizes, tags, times = zip(*PAIR_UNITS, strict=True)
+    units, stamps = tmp_path / "s.units", tmp_path / "s.times"
+    units.write_bytes(consume_queue.pack_units(offsets, sizes, tags).tobytes())
+    stamps.write_bytes(np.array(times, "<i8").tobytes())
+    return str(units), str(stamps)
+
+
+def part_of(staged: tuple[str, str], queue_offset: int, begin: int, count: int, queue_id: int = 3) -> UnitSlice:
+    return UnitSlice("T", queue_id, queue_offset, *staged, begin, count)
+
+
+@pytest.fixture
+def database(staged: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Units of T:3 from 40 on, of one file; two to be read at a time."""
+    monkeypatch.setattr(rocksdb_pairs, "PAIRS_AT_A_TIME", 2)
+    planned = PlannedTable("0", (part_of(staged, 40, 0, 1), part_of(staged, 41, 1, 3)))
+    (tmp_path / "tables").mkdir()
+    tables = list(WriteTables(str(tmp_path / "tables"))(iter([planned])))
+    assert tables == [WrittenTable(str(tmp_path / "tables" / "0"), 4)]
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["0"]
+    write_ends(str(tmp_path / "ends"), [QueueEnds("T", 3, (40, 500), (43, 1 << 40))], dispatched=793)
+    directory = str(tmp_path / "database")
+    rocksdb.make_database(directory, {FAMILIES[0]: [tables[0].path], FAMILIES[1]: [str(tmp_path / "ends")]})
+    return directory
+
+
+def test_pairs_as_a_broker_has_them(database: str) -> None:
+    with rocksdb_queues_in(database) as queues:
+        units, ends = (list(queues.database.pairs(family)) for family in ("default", "offset"))
+    head = "00000001 01 54 01 00000003 01"
+    assert units == [
+        (bytes.fromhex(f"{head} {40:016x}"), bytes.fromhex(f"{500:016x} 0000005b {7:016x} {11:016x}")),
+        (bytes.fromhex(f"{head} {41:016x}"), bytes.fromhex(f"{600:016x} 0000005c fffffffffffffff8 {12:016x}")),
+        (bytes.fromhex(f"{head} {42:016x}"), bytes.fromhex(f"{700:016x} 0000005d {9:016x} {13:016x}")),
+        (bytes.fromhex(f"{head} {43:016x}"), bytes.fromhex(f"{1 << 40:016x} 0000005e {10:016x} {14:016x}")),
+    ]
+    assert ends == [
+        (b"\0\0\0\1\1T\1max\1\0\0\0\3", bytes.fromhex(f"{1 << 40:016x} {43:016x}")),
+        (b"\0\0\0\1\1T\1min\1\0\0\0\3", bytes.fromhex(f"{500:016x} {40:016x}")),
+        (b"\0\0\0\x10\1CHECKPOINT_TOPIC\1max\1\0\0\0\0", bytes.fromhex(f"{793:016x}")),
+    ]
+
+
+SURPLUS = FirstDifference("extra_unit", 43, None, PAIR_UNITS[3])
+
+
+@pytest.mark.parametrize(
+    ("last", "task", "expected"),
+    [
+        (None, {}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
+        (43, {}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
+        (42, {}, PairsComparison(3, beyond=1)),
+        (None, {"dispatched": 1 << 40}, PairsComparison(3)),
+        (None, {"dispatched": (1 << 40) + 1}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
+        (None, {"unread": ((1 << 40, 1 << 41),)}, PairsComparison(3)),
+        (None, {"unread": ((0, 1 << 40),)}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
+        (None, {"log_begin": (1 << 40) + 1}, PairsComparison(3, before_log=1)),
+    ],
+)
+def test_a_unit_that_the_log_does_not_make(
+    database: str, staged: tuple[str, str], last: int | None, task: dict[str, Any], expected: PairsComparison
+) -> None:
+    """The last one of four."""
+    part = QueuePart(b"T", 3, 40, None, (part_of(staged, 40, 0, 3),), last)
+    (found,) = ComparePairs(database, **{"log_begin": 0, **task})(iter([[part]]))
+    assert (found.topic, found.queue_id, found.found) == (b"T", 3, expected)
+    assert found.offset_sum == 500 + 600 + 700 + (1 << 40)
+
+
+def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: tuple[str, str]) -> None:
+    """One part ends where the next begins, and nothing is counted twice."""
+    parts = [
+        QueuePart(b"T", 3, 0, 41, (part_of(staged, 40, 0, 1),)),
+        QueuePart(b"T", 3, 41, 43, (part_of(staged, 41, 1, 1), part_of(staged, 42, 2, 1))),
+        QueuePart(b"T", 3, 43, None, (part_of(staged, 43, 3, 1),)),
+        QueuePart(b"T", 4, 0, None, ()),
+    ]
+    found = list(ComparePairs(database, 0)(iter([parts[:2], parts[2:]])))
+    assert [one.found for one in found] == [PairsComparison(count) for count in (1, 2, 1, 0)]
+    assert [one.offset_sum for one in found] == [500, 1300, 1 << 40, 0]
+
+
+def test_units_that_are_missing_or_others(database: str, staged: tuple[str, str]) -> None:
+    """Of another queue none is there; each of the same one, a place further, is another."""
+    absent = QueuePart(b"T", 4, 40, None, (part_of(staged, 40, 0, 4, queue_id=4),))
+    moved = QueuePart(b"T", 3, 41, None, (part_of(staged, 41, 0, 4),))
+    missing, others = (one.found for one in ComparePairs(database, 0)(iter([[absent, moved]])))
+    assert missing == PairsComparison(
+        4, Counter(missing_unit=4), FirstDifference("missing_unit", 40, PAIR_UNITS[0], None)
+    )
+    first = FirstDifference("wrong_offset", 41, PAIR_UNITS[0], PAIR_UNITS[1])
+    assert others == PairsComparison(4, Counter(wrong_offset=3, missing_unit=1), first)
