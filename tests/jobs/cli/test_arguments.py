@@ -192,6 +192,15 @@ def test_an_option_sets_one_field(job: str, option: str) -> None:
     assert changed == {field}
 
 
+@pytest.mark.parametrize("job", TAKES)
+def test_other_fields_have_their_defaults(job: str) -> None:
+    options = least_of(job)
+    given = {"store", "output", "rebuilt", "kind", "message_id", "table", "cluster", "broker", "topic", "key"}
+    for field in fields(options):
+        if field.name not in {*given, "queue_id", "offset", "time"}:
+            assert getattr(options, field.name) == field.default, field.name
+
+
 @pytest.mark.parametrize("option", ["--batch-topic", "--set", "--replica", "--topic"])
 def test_an_option_that_may_be_repeated_gathers_values(option: str) -> None:
     _, value, field, expected = SETS[option]

@@ -7,9 +7,10 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,75 +20,13 @@ from support.patching import stand_in
 
 from jobs.cli import command_line
 from jobs.cli.command_line import JOBS, deliver, main, parse, refuse_unwritable
-from jobs.contract import option_values
 from jobs.contract import options as job_options
 from jobs.contract.report import Interrupted, Report
 from jobs.spark import session
 from storeformat import errors
 
-LEAST = {
-    "demo": [],
-    "rebuild": ["--store", "S", "--output", "D"],
-    "publish": ["--store", "S", "--from", "D"],
-    "restore": ["--store", "S"],
-    "preflight": ["--store", "S"],
-    "verify": ["--store", "S"],
-    "query": ["--store", "S", "id", "C0A8000900002A9F0000000000000064"],
-    "inspect": ["--store", "S"],
-    "load": ["--store", "S", "--table", "T", "--cluster", "C", "--broker", "B"],
-    "report": ["--table", "T"],
-}
-
 
 class TestParsing:
-    def test_the_table_of_jobs_is_the_documented_one(self) -> None:
-        assert list(JOBS) == list(LEAST)
-
-    @pytest.mark.parametrize("job", LEAST)
-    def test_the_least_arguments_give_every_other_field_its_default(self, job: str) -> None:
-        name, options = parse([job, *LEAST[job]], JOBS)
-        assert name == job
-        assert type(options) is JOBS[job].options
-        given = {"store", "output", "rebuilt", "kind", "message_id", "table", "cluster", "broker"}
-        for field in fields(options):
-            if field.name not in given:
-                assert getattr(options, field.name) == field.default, field.name
-
-    @pytest.mark.parametrize("job", LEAST)
-    def test_help_explains_every_option(self, job: str, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit) as ended:
-            parse([job, "--help"], JOBS)
-        assert ended.value.code == 0
-        said = capsys.readouterr().out
-        assert f"spark-submit.sh {job}" in said
-        assert "exit codes" in said
-
-    def test_rebuild_with_everything(self) -> None:
-        line = """
-            rebuild --store s3://b/store --output D --commitlog /a/log,/b/log --broker-conf b.conf --set maxIndexNum=20
-            --set aclEnable= --broker-version 4.9 --topic T --topic %RETRY%g:3 --batch-topic B --only index,consumequeue
-            --on-damage salvage --until-offset 100 --split-size 4096 --dry-run --json --report R --quiet --debug
-        """
-        assert parse(line.split(), JOBS)[1] == job_options.RebuildOptions(
-            store="s3://b/store",
-            output="D",
-            commitlog=("/a/log", "/b/log"),
-            broker_conf="b.conf",
-            settings=(("maxIndexNum", "20"), ("aclEnable", "")),
-            broker_version="4.9",
-            topics=(job_options.TopicFilter("T"), job_options.TopicFilter("%RETRY%g", 3)),
-            batch_topics=("B",),
-            only=("consumequeue", "index"),
-            on_damage="salvage",
-            until_offset=100,
-            split_size=4096,
-            dry_run=True,
-            json=True,
-            report_file="R",
-            quiet=True,
-            debug=True,
-        )
-
     @pytest.mark.parametrize(
         "line", ["--store S key --topic T --key K --max 3", "key --topic T --key K --max 3 --store S"]
     )
@@ -95,40 +34,17 @@ class TestParsing:
         _, options = parse(["query", *line.split()], JOBS)
         assert options == job_options.QueryOptions(store="S", kind="key", topic="T", key="K", max_messages=3)
 
-    def test_query_without_a_store_is_told_so(self) -> None:
-        with pytest.raises(errors.UsageError, match="required: --store"):
-            parse(["query", "id", "X"], JOBS)
-
     @pytest.mark.parametrize(
         "line",
         [
-            "rebuild --store S",
-            "rebuild --store S --output D --split-size 0",
-            "rebuild --store S --output D --until-offset -1",
-            "rebuild --store S --output D --set novalue",
-            "rebuild --store S --output D --only index,queues",
-            "rebuild --store S --output D --on-damage ignore",
-            "rebuild --sto S --output D",
-            "query --store S offset --topic T --queue 0",
-            "rebuid --store S --output D",
-            "inspect --store S extra",
-            "inspect --store=",
-            "load --store S --table T --cluster C --broker=",
-            "inspect --store S --commitlog ,",
-            "rebuild --store S --output=",
-            "rebuild --store S --output D --topic=",
+            "rebuild --sto S --output D", "rebuid --store S --output D", "inspect --store S extra",
+            "inspect --store S --commitlog ,", "--store S inspect",
             "query --store S time --topic T --queue 0 --time 2026-01-31",
-            "query --store S time --topic T --queue 0 --time 2026-01-31T23:59:59",
         ],
-    )
+    )  # fmt: skip
     def test_wrong_lines_are_usage_errors(self, line: str) -> None:
         with pytest.raises(errors.UsageError):
             parse(line.split(), JOBS)
-
-    def test_settings_are_those_of_brokers(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert option_values.setting("flushDiskType = SYNC_FLUSH") == ("flushDiskType", "SYNC_FLUSH")
-        assert main([*LINE, "--set", "maxIndexNumm=7"], JOBS) == 64
-        assert "brokers know no setting 'maxIndexNumm'; is it maxIndexNum" in capsys.readouterr().err
 
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:
@@ -212,33 +128,24 @@ class TestRunning:
         assert main([*LINE, "--debug"], JOBS) == 70
         assert "Traceback" in capsys.readouterr().err
 
-    def test_wrong_lines_end_with_64_and_json_if_asked_for(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["inspect", "--json"], JOBS) == 64
+    def test_a_wrong_line_ends_with_64_and_its_report_goes_where_it_was_asked_for(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        assert main(["inspect", "--json", "--report", str(tmp_path / "r.json")], JOBS) == 64
         said = capsys.readouterr()
-        assert "--store" in json.loads(said.out)["error"]
-        assert (
-            said.err == "error: the following arguments are required: --store\n  see ./spark-submit.sh inspect --help\n"
-        )
-        assert main(["--store", "S", "inspect"], JOBS) == 64
+        missing = "the following arguments are required: --store"
+        assert json.loads(said.out) == {"job": "", "status": "error", "error": missing}
+        assert json.loads((tmp_path / "r.json").read_text()) == json.loads(said.out)
+        assert said.err == f"error: {missing}\n  see ./spark-submit.sh inspect --help\n"
+        assert main([*LINE, "--report="], JOBS) == 64
 
-    def test_the_report_of_a_wrong_line_in_full(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["inspect", "--store", "S", "--json", "--report="], JOBS) == 64
-        assert json.loads(capsys.readouterr().out) == {
-            "job": "", "status": "error", "error": "argument --report: the path is empty",
-        }  # fmt: skip
-
-    def test_the_report_of_a_defect_names_its_job(self, job: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        job.run = raising(errors.Refused("no", path="/s", advice="do this"))
-        assert main([*LINE, "--json"], JOBS) == 2
-        assert json.loads(capsys.readouterr().out) == {
-            "job": "inspect", "status": "refused", "error": "no (/s)", "path": "/s",
-        }  # fmt: skip
-
-    def test_help_is_that_of_the_job(self, capsys: pytest.CaptureFixture[str]) -> None:
+    @pytest.mark.parametrize(("words", "named"), [([], list(JOBS)), (["inspect", "--help"], ["--from N", "inspect"])])
+    def test_help(self, words: list[str], named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as ended:
-            main(["inspect", "--help"], JOBS)
+            main(words, JOBS)
+        said = capsys.readouterr().out
         assert ended.value.code == 0
-        assert "--from N" in capsys.readouterr().out
+        assert all(name in said for name in named)
 
     @pytest.mark.parametrize(
         ("words", "job", "begins", "given"),
@@ -248,7 +155,7 @@ class TestRunning:
             (["--master", "local[2]", "inspect", "--store", "S", "--debug"], "inspect", True,
              (("--master", "local[2]"), True)),
             (["report", "--table", "T"], "report", False, ((), False)),
-            (["load", *LEAST["load"]], "load", False, ((), False)),
+            (["load", "--store", "S", "--table", "T", "--cluster", "C", "--broker", "B"], "load", False, ((), False)),
             (["query", "--store", "S", "key", "--topic", "T", "--key", "k"], "query", False, None),
             (["query", "--store", "S", "key", "--topic", "T", "--key", "k", "--scan"], "query", True, ((), False)),
             (["preflight", "--store", "S"], "preflight", False, None),
@@ -302,13 +209,6 @@ class TestRunning:
         assert main([*LINE, *option], JOBS) == 0
         assert capsys.readouterr().err == heard
 
-    def test_no_arguments_show_the_help(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(SystemExit) as ended:
-            main([], JOBS)
-        assert ended.value.code == 0
-        said = capsys.readouterr().out
-        assert all(name in said for name in JOBS)
-
     def test_a_check_runs_nothing(
         self, job: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -317,12 +217,6 @@ class TestRunning:
         assert main(LINE, JOBS) == 0
         assert main(["inspect"], JOBS) == 64
         assert capsys.readouterr().out == ""
-
-    def test_a_report_that_cannot_be_written_is_no_success(
-        self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
-    ) -> None:
-        assert main([*LINE, "--report", str(tmp_path / "r.json" / "r.json")], JOBS) == 74
-        assert "report cannot be written" in capsys.readouterr().err
 
     def test_a_report_that_cannot_be_written_is_known_before_the_work(
         self, job: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -365,18 +259,6 @@ class TestRunning:
         assert json.loads(said.out)["status"] == "damaged"
         assert "report cannot be written" in said.err
 
-    def test_the_report_of_a_wrong_line_goes_to_its_file(
-        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
-    ) -> None:
-        assert main(["inspect", "--json", "--report", str(tmp_path / "r.json")], JOBS) == 64
-        assert json.loads((tmp_path / "r.json").read_text()) == json.loads(capsys.readouterr().out)
-
-    def test_signals_are_as_before_afterwards(self, job: Any) -> None:
-        before = signal.getsignal(signal.SIGTERM)
-        job.run = lambda *_: signal.raise_signal(signal.SIGTERM)
-        assert main(LINE, JOBS) == 128 + signal.SIGTERM
-        assert signal.getsignal(signal.SIGTERM) == before
-
 
 class TestUnwritable:
     """Where reports cannot go."""
@@ -400,10 +282,6 @@ class TestUnwritable:
         with pytest.raises(errors.WriteFailed) as error:
             refuse_unwritable(str(tmp_path / file))
         assert str(error.value) == f"the report cannot be written: {reason} ({tmp_path / path})"
-
-    def test_a_place_that_takes_it(self, tmp_path: Path) -> None:
-        refuse_unwritable(None)
-        refuse_unwritable(str(tmp_path / "r.json"))
 
 
 @pytest.mark.parametrize(
@@ -436,17 +314,20 @@ def test_metrics_that_cannot_be_written_are_no_success(
     assert status in said.out
 
 
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+
+
 class TestStdout:
     """The report on other streams than a terminal's."""
 
     @pytest.mark.parametrize(
         ("encoding", "json", "said"),
         [
-            ("utf-8", False, "job     verify\nstatus  ok\ntopic   ä\n".encode()),
-            ("ascii", False, b"job     verify\nstatus  ok\ntopic   \\xe4\n"),
-            ("utf-8", True, '{"job": "verify", "status": "ok", "topic": "ä"}\n'.encode()),
-            ("UTF-8", True, '{"job": "verify", "status": "ok", "topic": "ä"}\n'.encode()),
-            ("latin-1", True, b'{"job": "verify", "status": "ok", "topic": "\\u00e4"}\n'),
+            ("utf-8", False, "job     verify\nstatus  ok\ntopic   ä\\udcff\n".encode()),
+            ("ascii", False, b"job     verify\nstatus  ok\ntopic   \\xe4\\udcff\n"),
+            ("utf-8", True, '{"job": "verify", "status": "ok", "topic": "ä\\udcff"}\n'.encode()),
+            ("UTF-8", True, '{"job": "verify", "status": "ok", "topic": "ä\\udcff"}\n'.encode()),
+            ("latin-1", True, b'{"job": "verify", "status": "ok", "topic": "\\u00e4\\udcff"}\n'),
         ],
     )
     def test_topics_in_any_script(
@@ -454,7 +335,7 @@ class TestStdout:
     ) -> None:
         written = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
-        assert deliver(Report("verify", topic="ä"), job_options.VerifyOptions(store="S", json=json)) == 0
+        assert deliver(Report("verify", topic="ä\udcff"), job_options.VerifyOptions(store="S", json=json)) == 0
         assert written.getvalue() == said
 
     def test_a_reader_that_has_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +347,7 @@ class TestStdout:
             assert os.fstat(writing).st_rdev == Path(os.devnull).stat().st_rdev
             stdout.write("said as the interpreter ends")
 
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+    @FULL
     @pytest.mark.parametrize(("status", "code"), [("damaged", 1), ("ok", 74)])
     def test_a_full_disk(
         self, status: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -478,3 +359,35 @@ class TestStdout:
             assert capsys.readouterr().err == (
                 "error: the report cannot be written: No space left on device (stdout)\n"
             )
+
+
+# Output that cannot be shown changes no verdict, and is no defect.
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@FULL
+@pytest.mark.parametrize("streams", ["2>&-", ">&- 2>&- <&-", ">/dev/full 2>/dev/full", "2>&1 >/dev/null | :"])
+def test_a_refusal_stays_one(streams: str, tmp_path: Path) -> None:
+    """Exit code 66, as with streams that work; the shell tells it by a file."""
+    line = (
+        f'{{ "{sys.executable}" -m jobs preflight --store "{tmp_path}/absent"; echo $? >"{tmp_path}/code"; }} {streams}'
+    )
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (tmp_path / "code").read_text() == "66\n"
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@FULL
+@pytest.mark.parametrize(("streams", "code"), [(">/dev/full", 74), (">&-", 0), ("| :", 0), ("2>/dev/full", 0)])
+def test_a_report_that_is_not_shown(streams: str, code: int, tmp_path: Path) -> None:
+    program = (
+        "from jobs.__main__ import *; from jobs.contract.report import Report; import jobs.preflight.preflight as p; "
+    )
+    program += (
+        "p.run = lambda *given: (given[1].say('x' * 9000), Report('preflight', text=['y' * 9000]))[1]; sys.exit(main())"
+    )
+    words = "preflight --store /"
+    line = f'{{ "{sys.executable}" -c "{program}" {words}; echo $? >"{tmp_path}/code"; }} {streams}'
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (tmp_path / "code").read_text() == f"{code}\n", done.stderr
+    assert ("error: the report cannot be written: No space left on device (stdout)" in done.stderr) == (code == 74)

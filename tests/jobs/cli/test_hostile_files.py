@@ -13,18 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
 from support.drilling import run_job
-from support.hostile import (
-    BATCH,
-    INDEX_HEADER,
-    KINDS,
-    RECORD,
-    UNIT,
-    at_once,
-    in_a_child,
-    last_unit,
-    overwrite,
-    plant,
-)
+from support.hostile import BATCH, INDEX_HEADER, KINDS, RECORD, UNIT, at_once, in_a_child, last_unit, overwrite, plant
 from support.store_to_start import healthy_store
 
 PLACES = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.patching import stand_in
 
@@ -22,14 +22,8 @@ from jobs.contract import option_values as ov
 from jobs.contract import reporter as reporter_module
 from jobs.contract.commands import command, set_aside
 from jobs.contract.option_values import ARTEFACTS, JUDGED, MADE, Artefact
-from jobs.contract.options import (
-    JobOptions,
-    PublishOptions,
-    VerifyOptions,
-    from_arguments,
-    narrow_to_queues,
-)
-from jobs.contract.report import is_printable, printable
+from jobs.contract.options import JobOptions, PublishOptions, VerifyOptions, from_arguments, narrow_to_queues
+from jobs.contract.report import is_printable
 from jobs.contract.reporter import Reporter, duration_text
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
@@ -102,26 +96,29 @@ def test_paths(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["1626079567052", "2021-07-12T08:46:07.052Z", "2021-07-12T08:46:07.052+00:00", "2021-07-12 10:46:07.052+02:00"],
-)
-def test_times(text: str) -> None:
-    assert ov.milliseconds(text) == 1626079567052
-
-
-@pytest.mark.parametrize(
     ("read", "text", "value"),
     [
         (ov.natural, "0", 0),
         (ov.natural, "17", 17),
         (ov.positive, "1", 1),
         (ov.name, " n ", " n "),
+        *(
+            (ov.milliseconds, moment, 1626079567052)
+            for moment in (
+                "1626079567052",
+                "2021-07-12T08:46:07.052Z",
+                "2021-07-12T08:46:07.052+00:00",
+                "2021-07-12 10:46:07.052+02:00",
+            )
+        ),
         (ov.milliseconds, "-5", -5),
         (ov.milliseconds, "1969-12-31T23:59:59.999Z", -1),
         (ov.paths, " a , ~x,, b ", ("a", "~x", "b")),
         (ov.path, "C:", "C:"),
         (ov.path, "a/b:", "a/b:"),
         (ov.setting, " maxIndexNum = 7=8 ", ("maxIndexNum", "7=8")),
+        (ov.setting, "aclEnable=", ("aclEnable", "")),
+        (ov.topic_filter, "%RETRY%g:3", TopicFilter("%RETRY%g", 3)),
         (ov.topic_filter, "T:3", TopicFilter("T", 3)),
         (ov.topic_filter, "%LMQ%a:b", TopicFilter("%LMQ%a:b")),
         (ov.time_zone, "Asia/Tokyo", "Asia/Tokyo"),
@@ -181,41 +178,19 @@ def test_what_is_wrong_is_said(read: Callable[[str], Any], text: str, what: str)
 
 
 # ------------------------------------------------------------------------------------------------------ commands
-HOSTILE = [
-    "$(touch /tmp/x)",
-    "`id`",
-    "it's",
-    '"',
-    "a b",
-    "-rf",
-    "; rm -r /",
-    "&",
-    "*",
-    "~root",
-    "%RETRY%g",
-    "\\",
-    "",
-    "#",
-]
-HIDDEN = ["\x1b[2J", "two\nlines", "\u202egnp", "\u200b", "\x00"]
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_a_name(name: str) -> None:
-    assert shlex.split(command("mv", "--", f"/store/{name}", name)) == ["mv", "--", f"/store/{name}", name]
-
-
-@pytest.mark.parametrize("name", HIDDEN)
-def test_what_a_terminal_hides_is_in_no_command(name: str) -> None:
-    said = command("rm", "--", name)
-    assert said.startswith("by hand, for a name has characters that a terminal hides: rm -- ")
-    assert printable(said) == said
 
 
 @given(st.lists(st.text(), min_size=1, max_size=4))
-def test_any_words(words: list[str]) -> None:
+@example(["$(touch /tmp/x)", "`id`", "it's", '"', "a b", "-rf", "; rm -r /", "&", "*", "~root", "%R%g", "\\", "", "#"])
+@example(["\x1b[2J"])
+@example(["two\nlines"])
+@example(["\u202egnp"])
+@example(["\u200b"])
+@example(["\x00"])
+def test_a_name_is_a_word_of_a_command_and_what_a_terminal_hides_in_none(words: list[str]) -> None:
     said = command("echo", *words)
-    assert shlex.split(said) == ["echo", *words] if all(map(is_printable, words)) else said.startswith("by hand")
+    by_hand = "by hand, for a name has characters that a terminal hides: echo "
+    assert shlex.split(said) == ["echo", *words] if all(map(is_printable, words)) else said.startswith(by_hand)
     assert is_printable(said)
 
 
@@ -257,17 +232,6 @@ class TestProgress:
         assert said.getvalue().endswith("\nwarning: seen\n")
         assert Reporter.for_options(JobOptions()).dated
 
-    def test_elsewhere_than_on_a_terminal_a_line_every_interval(self) -> None:
-        said = io.StringIO()
-        with Reporter(stream=said, interval=30).progress("scan", 1000) as progress:
-            for second in range(0, 100, 10):
-                progress.update(10 * second, now=progress.begun + second)
-        assert said.getvalue() == (
-            "scan: 30%, 300 B of 1.0 kB, 10 B/s, about 70 s left\n"
-            "scan: 60%, 600 B of 1.0 kB, 10 B/s, about 40 s left\n"
-            "scan: 90%, 900 B of 1.0 kB, 10 B/s, about 10 s left\n"
-        )
-
     def test_on_a_terminal_one_line_that_is_wiped_at_the_end(self) -> None:
         said = io.StringIO()
         said.isatty = lambda: True  # type: ignore[method-assign]
@@ -277,14 +241,6 @@ class TestProgress:
             reporter.note("by the way")
         line = "scan: 50%, 5 B of 10 B, 5 B/s, about 1 s left"
         assert said.getvalue() == f"{line}\r{' ' * len(line)}\rby the way\n"
-
-    def test_on_a_terminal_it_is_drawn_five_times_a_second(self) -> None:
-        said = io.StringIO()
-        said.isatty = lambda: True  # type: ignore[method-assign]
-        with Reporter(stream=said).progress("scan", 10) as progress:
-            for tick in range(20):
-                progress.update(5, now=progress.begun + tick / 8)
-        assert said.getvalue().count("scan") == 8
 
     def test_quiet_silences_notes_and_progress_but_no_warning(self) -> None:
         said = io.StringIO()
@@ -331,21 +287,6 @@ def test_what_must_not_be_missed_is_said_of_a_quiet_run_too() -> None:
     reporter.tell("  a ", "b")
     reporter.say("c")
     assert (said.getvalue(), reporter.notes) == ("a\nb\n", [])
-
-
-def test_what_a_reporter_is_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = Reporter.for_options(JobOptions(quiet=True))
-    assert (reporter.quiet, reporter.dated, reporter.interval) == (True, True, 30)
-    reporter = Reporter()
-    assert (reporter.quiet, reporter.dated, reporter.terminal) == (False, False, False)
-    reporter.say("a")
-    assert capsys.readouterr().err == "a\n"
-
-
-def test_the_clock_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([100.0, 102.34567])
-    stand_in(monkeypatch, reporter_module, "time", monotonic=lambda: next(times))
-    assert Reporter(stream=io.StringIO()).seconds == 2.346
 
 
 def test_what_a_report_is_given() -> None:

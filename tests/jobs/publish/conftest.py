@@ -5,15 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.publishing import (
-    STORE,
-    Case,
-    Snapshot,
-    after_publish,
-    make_case,
-    make_small_case,
-    snapshot,
-)
+from support.publishing import STORE, Case, Snapshot, after_publish, make_case, make_small_case, snapshot
 
 
 @pytest.fixture(scope="module")

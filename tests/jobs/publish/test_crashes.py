@@ -13,16 +13,7 @@ import pytest
 from support.dying import Died, dying
 from support.killing import Killer
 from support.patching import stand_in
-from support.publishing import (
-    Case,
-    Snapshot,
-    after_publish,
-    contents,
-    cut_the_log,
-    make_case,
-    manifest,
-    snapshot,
-)
+from support.publishing import Case, Snapshot, after_publish, contents, cut_the_log, make_case, manifest, snapshot
 
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import durable, extents

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,11 @@ from support.publishing import Case, Snapshot, manifest, own_bytes, quiet, snaps
 
 from jobs.contract.option_values import ARTEFACTS
 from jobs.contract.options import PublishOptions
-from jobs.publish import backups, publish, restore
+from jobs.publish import backups, publish
 from jobs.rebuild.manifest import Manifest, read_manifest
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.storage.extents import Content
 from storeformat.store import swap
-from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:
@@ -40,18 +40,14 @@ def test_a_dry_run_makes_no_lock_and_a_publish_leaves_that_of_a_broker(case: Cas
 
 
 def test_replacements_are_numbered_and_reported_with_their_log(case: Case) -> None:
+    rebuilt = manifest(case)
     report = case.publish()
-    assert (report["log_begin"], report["log_end"]) == (manifest_of(case)["log_begin"], manifest_of(case)["log_end"])
+    assert (report["log_begin"], report["log_end"]) == (rebuilt["log_begin"], rebuilt["log_end"])
     second, third = case.restore(), case.restore()
     assert [(journal["sequence"], journal["kind"], journal["source"]) for journal in journals(case)] == [
         (1, "publish", str(case.out)), (2, "restore", report["backup"]), (3, "restore", second["backup"]),
     ]  # fmt: skip
     assert third["source"] == str(case.root / "backup" / second["backup"])
-
-
-def manifest_of(case: Case) -> dict[str, Any]:
-    """The manifest of what was published, which lies in the backup."""
-    return dict(json.loads(next(case.root.glob("backup/*/manifest.json")).read_text()))
 
 
 def test_the_segments_are_no_store_even_with_a_lock_beside_them(case: Case) -> None:
@@ -104,11 +100,18 @@ def test_a_rebuild_that_was_published_says_where_it_went(case: Case) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- notes
-def test_queues_in_rocksdb_beside_the_files_are_named(case: Case) -> None:
-    (case.root / "consumequeue_rocksdb").mkdir()
-    (case.root / "consumequeue_rocksdb" / "CURRENT").write_text("MANIFEST-000005\n")
-    assert any("consumequeue_rocksdb/" in note for note in case.publish()["notes"])
-    assert (case.root / "consumequeue_rocksdb" / "CURRENT").exists()
+
+
+def test_databases_beside_the_files_are_named_and_stay(case: Case) -> None:
+    databases = [case.root / name / "000004.sst" for name in ("rocksdbstore", "consumequeue_rocksdb")]
+    databases.append(case.root / "consumequeue_rocksdb" / "CURRENT")
+    for path in databases:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("MANIFEST-000005\n")
+    notes = case.publish()["notes"]
+    assert "consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched" in notes
+    assert any(note.startswith("rocksdbstore/ holds entries of its own") for note in notes)
+    assert all(path.exists() for path in databases)
 
 
 def test_whoever_publishes_past_damage_is_told_which_log_to_start_on(case: Case) -> None:
@@ -127,206 +130,87 @@ def test_whoever_publishes_past_damage_is_told_which_log_to_start_on(case: Case)
     ]
 
 
-def plain_manifest(*names: str, **changes: Any) -> Manifest:
+def plain_manifest(paths: Sequence[str] = (), **changes: Any) -> Manifest:
     facts = {
         "digest": "", "log_begin": 0, "log_end": 100, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": 0,
         "artefacts": ARTEFACTS, "topics": (), "settings": {},
     }  # fmt: skip
-    return Manifest(**{**facts, **changes}, files={name: Content(1, 1, bytes(32)) for name in names})
+    return Manifest(**{**facts, **changes}, files={name: Content(1, 1, bytes(32)) for name in paths})
 
 
-IN_ROCKSDB = "consumequeue/CURRENT is a RocksDB database"
+SETTING = "broker.conf must say "
+ASKED_FOR, ROCKSDB = {"queue_store_asked_for": True}, {"queue_store": "rocksdb"}
 
 
 @pytest.mark.parametrize(
-    ("shown", "more", "notes"),
+    ("database", "changes", "phrases"),
     [
-        (False, {}, []),
-        (
-            False,
-            {"queue_store": "rocksdb"},
-            ["these queues are a RocksDB database: broker.conf must say storeType=defaultRocksDB"],
-        ),
-        (True, {"queue_store": "rocksdb"}, []),
-        (
-            True,
-            {"queue_store_asked_for": True},
-            ["these queues are files, but SHOWN: broker.conf must say storeType=default"],
-        ),
+        (None, {}, []),
+        (None, ROCKSDB, [f"{SETTING}storeType=defaultRocksDB"]),
+        ("consumequeue", ROCKSDB, []),
+        ("consumequeue", ASKED_FOR, [f"{SETTING}storeType=default"]),
+        (None, {**ROCKSDB, "paths": ("consumequeue_rocksdb/CURRENT",)},
+         [f"{SETTING}storeType=defaultRocksDB", f"{SETTING}useSeparateStorePathForRocksdbCQ=true"]),
+        ("consumequeue", {"settings": {"rocksdbCQDoubleWriteEnable": "true"}}, ["and none takes its place"]),
     ],
-)
-def test_what_broker_conf_must_say(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shown: bool, more: dict[str, Any], notes: list[str]
+)  # fmt: skip
+def test_what_is_said_of_databases(
+    database: str | None, changes: dict[str, Any], phrases: list[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(publish, "rocksdb_queues", lambda root, settings: IN_ROCKSDB if shown else None)
-    found = publish._queue_store_notes(str(tmp_path), plain_manifest("index/1", **more))
-    assert found == [note.replace("SHOWN", IN_ROCKSDB) for note in notes]
-
-
-def test_a_database_in_a_folder_of_its_own_needs_a_setting(tmp_path: Path) -> None:
-    apart = plain_manifest("consumequeue_rocksdb/CURRENT", queue_store="rocksdb")
-    assert publish._queue_store_notes(str(tmp_path), apart)[-1] == (
-        "the database goes to consumequeue_rocksdb/: broker.conf must say useSeparateStorePathForRocksdbCQ=true"
-    )
-    (tmp_path / "consumequeue_rocksdb").mkdir()
-    (tmp_path / "consumequeue_rocksdb" / "CURRENT").touch()
-    assert publish._queue_store_notes(str(tmp_path), plain_manifest(queue_store_asked_for=True))[-1] == (
-        "consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched"
-    )
-    (tmp_path / "consumequeue").mkdir()
-    (tmp_path / "consumequeue" / "CURRENT").touch()
-    twice = plain_manifest(settings={"rocksdbCQDoubleWriteEnable": "true"})
-    assert publish._queue_store_notes(str(tmp_path), twice)[0] == (
-        "the database beside the queues in consumequeue/ goes to the backup, and none takes its place"
-    )
+    if database:
+        (tmp_path / database).mkdir()
+        (tmp_path / database / "CURRENT").touch()
+    notes = publish._queue_store_notes(str(tmp_path), plain_manifest(**changes))
+    assert [phrase for phrase, note in zip(phrases, notes, strict=True) if phrase not in note] == []
 
 
 @pytest.mark.parametrize(("topics", "asked"), [((("T", None),), True), ((), False)])
-def test_files_do_not_go_into_a_store_of_databases(
-    monkeypatch: pytest.MonkeyPatch, topics: tuple[Any, ...], asked: bool
-) -> None:
-    monkeypatch.setattr(publish, "rocksdb_queues", lambda root, settings: IN_ROCKSDB)
-    with pytest.raises(Refused) as caught:
-        publish._queue_store_notes("/s", plain_manifest(topics=topics, queue_store_asked_for=asked))
-    assert str(caught.value) == (
-        f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {IN_ROCKSDB} (/s)"
-    )
-    assert caught.value.advice == (
-        "rebuild again; --queue-store file, of all topics, if the broker is to have files from now on"
-    )
+def test_files_do_not_go_into_a_store_of_databases(tmp_path: Path, topics: tuple[Any, ...], asked: bool) -> None:
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "consumequeue" / "CURRENT").touch()
+    with pytest.raises(Refused, match="keeps its queues in RocksDB") as caught:
+        publish._queue_store_notes(str(tmp_path), plain_manifest(topics=topics, queue_store_asked_for=asked))
+    assert "--queue-store file, of all topics" in (caught.value.advice or "")
 
 
-def test_what_is_noted_of_a_store(tmp_path: Path) -> None:
-    """After a crash, with a part of the artefacts, and a database of entries beside them."""
-    (tmp_path / "abort").touch()
-    (tmp_path / "rocksdbstore").mkdir()
-    options = PublishOptions(store=str(tmp_path), rebuilt="r")
-    part = plain_manifest(artefacts=("consumequeue",))
-    with pytest.raises(Refused) as caught:
-        publish._check_store(str(tmp_path), part, options)
-    assert str(caught.value) == (
-        f"the store is live, or its broker did not stop cleanly: abort exists ({tmp_path}/abort)"
-    )
-    assert caught.value.advice == "make sure that no broker runs on it, then publish --after-crash"
-    after = replace(options, after_crash=True)
-    resumes = (
-        "a broker resumes where the furthest queue ends: other queues, or an index, that end before that will stay "
-        "incomplete; verify names them, and a rebuild of everything completes them"
-    )
-    partial = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
-    assert publish._check_store(str(tmp_path), part, after) == [partial, resumes]
-    assert publish._check_store(str(tmp_path), plain_manifest(), after) == []
-    assert publish._check_store(str(tmp_path), plain_manifest(artefacts=("index",)), after) == [partial]
-    (tmp_path / "rocksdbstore" / "000004.sst").touch()
-    (tmp_path / "abort").unlink()
-    assert publish._check_store(str(tmp_path), part, options) == [
-        (
-            "rocksdbstore/ holds entries of its own (index, transactions or timers), which are not touched: if the log "
-            "is shorter than it once was, move rocksdbstore/ away before the broker starts"
-        ),
-        resumes,
-    ]
+@pytest.mark.parametrize(
+    ("topic", "made", "other"),
+    [("B", "consumequeue", "batchconsumequeue"), ("P", "batchconsumequeue", "consumequeue")],
+)
+def test_queues_of_another_type_than_configured(topic: str, made: str, other: str, tmp_path: Path) -> None:
+    types = {"P": {}, "B": {"queue.type": "BatchCQ"}}
+    (tmp_path / "config").mkdir()
+    topics = {name: {"attributes": attributes} for name, attributes in types.items()}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    publish._check_queue_types(str(tmp_path), plain_manifest(["consumequeue/P/0/0", "batchconsumequeue/B/0/0"]))
+    wrong = plain_manifest([f"{made}/{topic}/0/0", "index/B/1"])
+    with pytest.raises(Refused, match="another type for this queue") as caught:
+        publish._check_queue_types(str(tmp_path), wrong)
+    assert (caught.value.found, caught.value.expected) == (made, other)
+    publish._check_queue_types(str(tmp_path), replace(wrong, queue_store="rocksdb"))
 
 
-def test_queues_of_another_type_than_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, plain = "batchconsumequeue/B/0/0", "consumequeue/P/0/0"
-    monkeypatch.setattr(publish, "configured_batch_topics", lambda root: {"B"} if root == "/here" else None)
-    publish._check_queue_types("/here", plain_manifest(plain, batch, "index/B/1"))
-    wrong = plain_manifest("consumequeue/B/0/0"), plain_manifest(plain, "batchconsumequeue/P/0/0")
-    kinds = ("consumequeue", "batchconsumequeue")
-    for made, name, found, expected in (
-        (wrong[0], "consumequeue/B/0/0", *kinds), (wrong[1], "batchconsumequeue/P/0/0", *kinds[::-1]),
-    ):  # fmt: skip
-        publish._check_queue_types("/elsewhere", made)
-        publish._check_queue_types("/here", replace(made, queue_store="rocksdb"))
-        with pytest.raises(Refused) as caught:
-            publish._check_queue_types("/here", made)
-        assert str(caught.value) == (
-            "config/topics.json has another type for this queue: no broker would start with it: found "
-            f"{found}, expected {expected} ({name})"
-        )
-        assert caught.value.advice == (
-            "rebuild with the --batch-topic that config/topics.json names, or correct that file"
-        )
+@pytest.mark.parametrize(
+    ("there", "error", "said"),
+    [
+        ([], MissingInput, "this is not a broker's store: expected commitlog or config or consumequeue or lock"),
+        (["config", "manifest.json"], NotAStore, "this is the output of a rebuild, not a store"),
+        (["lock", f"{0:020d}"], NotAStore, "this directory holds segments or queue files, it is not a store"),
+    ],
+)
+def test_what_is_no_store(there: list[str], error: type[StoreFormatError], said: str, tmp_path: Path) -> None:
+    for name in there:
+        (tmp_path / name).touch()
+    with pytest.raises(error) as caught:
+        backups.local_root(str(tmp_path))
+    assert str(caught.value) == f"{said} ({tmp_path})"
 
 
-def test_what_is_no_store(tmp_path: Path) -> None:
-    root, advice = tmp_path / "s", "--store must be the broker's storePathRootDir"
-
-    def error(**more: bool) -> tuple[type[StoreFormatError], str, str | None]:
-        with pytest.raises(StoreFormatError) as caught:
-            backups.local_root(str(root), **more)
-        return type(caught.value), str(caught.value), caught.value.advice
-
-    with pytest.raises(DependencyMissing) as caught:
-        backups.local_root("s3://bucket/s")
-    said = "only a local store can be changed: this storage cannot rename in one step (s3://bucket/s)"
-    assert str(caught.value) == said
-    assert error() == (MissingInput, f"there is no such store ({root})", None)
-    root.mkdir()
-    signs = "commitlog or config or consumequeue or lock"
-    assert error() == (MissingInput, f"this is not a broker's store: expected {signs} ({root})", advice)
-    assert backups.local_root(str(root), log_elsewhere=True) == str(root)
-    (root / "manifest.json").touch()
-    (root / "config").mkdir()
-    assert error() == (NotAStore, f"this is the output of a rebuild, not a store ({root})", advice)
-    (root / "lock").touch()
-    assert backups.local_root(str(root)) == str(root)
-    (root / f"{0:020d}").touch()
-    said = f"this directory holds segments or queue files, it is not a store ({root})"
-    assert error(log_elsewhere=True) == (NotAStore, said, advice)
-
-
-LOG = SwapLog(5, 9, ("/log",), "5.3")
-
-
-def swapped(kind: str, *places: SwapPath, name: str = "b1", **more: Any) -> Swap:
-    return Swap("/s", name, SwapJournal(kind, 1, "/new" if kind == "publish" else "b0", places, LOG, **more))
-
-
-def test_what_a_report_says_of_a_swap() -> None:
-    places = (SwapPath("index", old=True, new=True), SwapPath("abort", old=True, new=False),
-              SwapPath("checkpoint", old=False, new=True))  # fmt: skip
-    facts = {
-        "store": "/s", "source": "/new", "log_begin": 5, "log_end": 9, "replaced": ["index", "checkpoint"],
-        "backup": "b1", "backed_up": ["index", "abort"], "files": 3, "finished_earlier_run": "f",
-        "undone_earlier_run": "u", "dry_run": True, "notes": ["n"],
-    }  # fmt: skip
-    done = swapped("publish", *places)
-    assert backups.swap_facts(done, dry_run=True, finished="f", undone="u", notes=["n"], files=3) == facts
-    back = backups.swap_facts(swapped("restore", *places, name=""))
-    assert (back["restored"], back["backup"], back["dry_run"], back["notes"]) == (
-        ["index", "checkpoint"],
-        None,
-        False,
-        (),
-    )
-    assert backups.would_settle(done, "undone") == {
-        "store": "/s", "backup": "b1", "dry_run": True,
-        "notes": ["the publish b1 was cut short; it would be undone first"],
-    }  # fmt: skip
-
-
-def test_which_backup_is_restored() -> None:
-    one = replace(swapped("publish", name="b1"), journal=replace(swapped("publish").journal, state="finished"))
-    two = replace(one, name="b2")
-    back = Swap("/s", "r1", SwapJournal("restore", 3, "b2", (), LOG, state="finished"))
-    open_one = replace(one, name="b0", journal=replace(one.journal, state="swapping"))
-    known = [open_one, one, two]
-    assert restore._choose(known, None, "/s") is two
-    assert restore._choose(known, "b1", "/s") is one
-    assert restore._choose([one, two, back], "b1", "/s") is one
-    assert restore._choose([one, two, back], None, "/s") is back
-    for found, name, said, advice in (
-        ([], None, "there is no backup to restore (/s/backup)", None),
-        ([open_one], None, "there is no backup to restore (/s/backup)", None),
-        (known, "b7", "there is no such backup (/s/backup/b7)", "backups: b1, b2"),
-        ([], "b7", "there is no such backup (/s/backup/b7)", "backups: none"),
-        ([one, two, back], "b2", "this backup has already been restored (/s/backup/b2)", "backups: b1, r1"),
-    ):
-        with pytest.raises(StoreFormatError) as caught:
-            restore._choose(found, name, "/s")
-        assert (str(caught.value), caught.value.advice) == (said, advice)
+def test_a_root_that_is_a_store(tmp_path: Path) -> None:
+    assert backups.local_root(str(tmp_path), log_elsewhere=True) == str(tmp_path)
+    for name in ("manifest.json", "lock"):
+        (tmp_path / name).touch()
+    assert backups.local_root(str(tmp_path)) == str(tmp_path)
 
 
 def test_an_index_without_files_is_swapped_in_as_an_empty_directory(case: Case) -> None:

@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,56 +61,86 @@ def refuse(capsys: pytest.CaptureFixture[str], store: Path, *more: str) -> tuple
     return code, said.err
 
 
-def test_no_such_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = refuse(capsys, tmp_path / "nowhere")
-    assert code == 66
-    assert "nowhere" in said
-
-
-def test_store_without_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "store").mkdir()
-    code, said = refuse(capsys, tmp_path / "store")
-    assert code == 66
-    assert "commitlog" in said
-
-
-def test_empty_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "store" / "commitlog").mkdir(parents=True)
-    code, said = refuse(capsys, tmp_path / "store")
-    assert code == 65
-    assert "empty" in said
-
-
-def test_all_stray_files_are_named_at_once(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("notes.txt", "core.4711"):
-        (store / "commitlog" / name).write_text("x")
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "there are 2 stray files in the commit log: found core.4711, notes.txt" in said
-
-
-def test_truncated_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.truncate(segments(store)[1], 60_000)
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "60000" in said
-    assert "65536" in said
-
-
-@pytest.mark.parametrize("length", [0, 60_000, 65_540])
-def test_the_first_segment_is_the_odd_one(store: Path, capsys: pytest.CaptureFixture[str], length: int) -> None:
-    os.truncate(segments(store)[0], length)
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert f"found {length}, expected 65536 ({segments(store)[0]})" in said
-
-
-def test_segments_without_a_byte(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def emptied(store: Path) -> None:
     for segment in segments(store):
         os.truncate(segment, 0)
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "empty" in said
+
+
+def linked(store: Path, number: int) -> None:
+    """A segment leads nowhere."""
+    path = segments(store)[number]
+    path.unlink()
+    path.symlink_to("/nonexistent")
+
+
+def stray(store: Path) -> None:
+    for name in ("notes.txt", "core.4711"):
+        (store / "commitlog" / name).write_text("x")
+
+
+Breaking = Callable[[Path], object]
+WRONG: dict[str, tuple[Breaking, int, list[str]]] = {
+    "no store": (shutil.rmtree, 66, ["STORE"]),
+    "no log": (lambda store: shutil.rmtree(store / "commitlog"), 66, ["commitlog"]),
+    "empty log": (lambda store: [segment.unlink() for segment in segments(store)], 65, ["empty"]),
+    "segments without a byte": (emptied, 65, ["empty"]),
+    "stray files": (stray, 65, ["there are 2 stray files in the commit log: found core.4711, notes.txt"]),
+    "cut segment": (lambda store: os.truncate(segments(store)[1], 60_000), 65, ["60000", "65536"]),
+    **{
+        f"first segment of {length} bytes": (
+            lambda store, length=length: os.truncate(segments(store)[0], length),
+            65, [f"found {length}, expected 65536 (STORE/commitlog/{0:020d})"],
+        )
+        for length in (0, 60_000, 65_540)
+    },
+    "lost segment": (lambda store: segments(store)[1].unlink(), 65, ["00000000000000065536"]),
+    "last segment leads nowhere": (lambda store: linked(store, -1), 66, ["00000000000000131072"]),
+    "segment leads nowhere": (lambda store: linked(store, 1), 66, ["00000000000000065536"]),
+    "name that is no UTF-8": (lambda store: (store / "commitlog" / os.fsdecode(b"\xff")).mkdir(), 66, ["UTF-8"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_store_that_is_wrong(name: str, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    break_it, code, phrases = WRONG[name]
+    break_it(store)
+    found, said = refuse(capsys, store)
+    assert found == code
+    assert [phrase for phrase in phrases if phrase.replace("STORE", str(store)) not in said] == [], said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "phrases"),
+    [
+        ("--set mappedFileSizeCommitLog=131072", 65, ["65536", "131072"]),
+        ("--broker-conf STORE", 66, ["not a regular file"]),
+        ("--broker-conf STORE/../broker.conf", 65, ["broker.conf"]),
+        ("--keep-crc-failures", 64, ["salvage"]),
+        ("--topic A --only index", 64, ["--topic selects"]),
+        *((f"--topic {path}", 64, ["TOPIC:QUEUE"]) for path in ("A/0", "/", ".", "..", "../commitlog")),
+        *((f"--output {scheme}", 64, ["it has a scheme and no path"]) for scheme in ("s3://", "gs:///")),
+        ("--commitlog STORE/index", 65, ["no segment"]),
+        *(
+            (f"--set {wrong}", 65, [wrong.partition("=")[0]])
+            for wrong in (
+                "mappedFileSizeConsumeQueue=2147483648", "mappedFileSizeConsumeQueue=-20",
+                "mappedFileSizeConsumeQueue=lots", "maxHashSlotNum=0", "maxIndexNum=2000000000",
+                "messageDelayLevel=1s_five",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_options_that_are_wrong(
+    words: str, code: int, phrases: list[str], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Published, a rebuild of such a topic would take away what lies there."""
+    for name in ("index", "consumequeue"):
+        shutil.copytree(golden.unpack(STORE) / name, store / name)
+    (store.parent / "broker.conf").write_text("mappedFileSizeCommitLog=64K")
+    found, said = refuse(capsys, store, *words.replace("STORE", str(store)).split())
+    assert found == code
+    assert [phrase for phrase in phrases if phrase not in said] == [], said
+    assert "away" not in said
 
 
 def test_an_empty_last_segment_is_left_out_with_a_word(store: Path) -> None:
@@ -131,39 +161,6 @@ def test_the_advice_for_a_cut_or_missing_segment_leads_on(store: Path, lost: int
     assert all(65_536 <= item.begin < item.end <= 131_072 for item in reading.damaged)
 
 
-def test_missing_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    segments(store)[1].unlink()
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "00000000000000065536" in said
-
-
-def test_segment_size_that_is_not_the_configured_one(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = refuse(capsys, store, "--set", "mappedFileSizeCommitLog=131072")
-    assert code == 65
-    assert "65536" in said
-    assert "131072" in said
-
-
-def test_unreadable_segment(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if os.geteuid() == 0:  # root reads everything; a link to nowhere is unreadable for it too
-        segments(store)[1].unlink()
-        (store / "commitlog" / "00000000000000065536").symlink_to("/nonexistent")
-    else:
-        segments(store)[1].chmod(0)
-    code, _ = refuse(capsys, store)
-    assert code in (65, 66)
-
-
-def test_last_segment_is_a_link_that_leads_nowhere(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    last = segments(store)[-1]
-    last.unlink()
-    last.symlink_to("/nonexistent")
-    code, said = refuse(capsys, store)
-    assert code == 66
-    assert last.name in said
-
-
 def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / "index").mkdir()
     os.mkfifo(store / "pipe")
@@ -175,19 +172,6 @@ def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "not a regular file" in said
 
 
-def test_name_that_is_no_utf_8(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / "commitlog" / os.fsdecode(b"\xff")).mkdir()
-    code, said = refuse(capsys, store)
-    assert code == 66
-    assert "UTF-8" in said
-
-
-def test_a_broker_conf_that_is_a_directory(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = refuse(capsys, store, "--broker-conf", str(store))
-    assert code == 66
-    assert "not a regular file" in said
-
-
 def test_splits_without_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "store" / "commitlog"
     log.mkdir(parents=True)
@@ -196,11 +180,6 @@ def test_splits_without_number(tmp_path: Path, capsys: pytest.CaptureFixture[str
     line = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "output"), "--split-size", "256"]
     assert command_line.main(line) == 64
     assert "in bytes" in capsys.readouterr().err
-
-
-def test_what_only_salvage_knows(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = refuse(capsys, store, "--keep-crc-failures")
-    assert code == 64
 
 
 @pytest.mark.parametrize("topic", ["Nope", "A:99", "a"])
@@ -215,23 +194,6 @@ def test_topic_that_is_nowhere(store: Path, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        "mappedFileSizeConsumeQueue=2147483648",
-        "mappedFileSizeConsumeQueue=-20",
-        "mappedFileSizeConsumeQueue=lots",
-        "maxHashSlotNum=0",
-        "maxIndexNum=2000000000",
-        "messageDelayLevel=1s five",
-    ],
-)
-def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
-    code, said = refuse(capsys, store, "--set", wrong)
-    assert code == 65
-    assert wrong.partition("=")[0] in said
-
-
-@pytest.mark.parametrize(
     ("name", "conf", "both"),
     [
         (STORE, "mappedFileSizeCommitLog=1073741824", ("1073741824", "65536")),
@@ -239,11 +201,7 @@ def test_wrong_settings(store: Path, capsys: pytest.CaptureFixture[str], wrong: 
         (STORE, "maxHashSlotNum=5000000\nmaxIndexNum=20000000", ("420000040", "1640")),
         (STORE, "enableDLegerCommitLog=true", ("no dledger-ID/data", "expected dledger-ID/data")),
         ("batch-cq-5.3.3", "mapperFileSizeBatchConsumeQueue=13800000", ("13800000", "920")),
-        (
-            "cq-ext-5.3.3",
-            "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=50331648",
-            ("50331648", "2048"),
-        ),
+        ("cq-ext-5.3.3", "enableConsumeQueueExt=true\nmappedFileSizeConsumeQueueExt=50331648", ("50331648", "2048")),
     ],
 )
 def test_broker_conf_that_does_not_fit_the_store(
@@ -259,39 +217,6 @@ def test_broker_conf_that_does_not_fit_the_store(
     assert len(said.strip().splitlines()) <= 2
     assert all(value in said for value in both), said
     assert not output.exists()
-
-
-@pytest.mark.parametrize("topic", ["A/0", "/", ".", "..", "../commitlog"])
-def test_a_path_is_no_topic(store: Path, capsys: pytest.CaptureFixture[str], topic: str) -> None:
-    """Published, such a rebuild would take away what lies there."""
-    shutil.copytree(golden.unpack(STORE) / "consumequeue", store / "consumequeue")
-    code, said = refuse(capsys, store, "--topic", topic)
-    assert code == 64
-    assert "TOPIC:QUEUE" in said
-
-
-@pytest.mark.parametrize("place", ["s3://", "gs:///"])
-def test_a_scheme_alone_is_no_place(store: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
-    code, said = refuse(capsys, store, "--output", place)
-    assert code == 64
-    assert "it has a scheme and no path" in said
-
-
-def test_another_directory_is_no_commit_log(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What lies there is not to be moved away."""
-    shutil.copytree(golden.unpack(STORE) / "index", store / "index")
-    code, said = refuse(capsys, store, "--commitlog", str(store / "index"))
-    assert code == 65
-    assert "no segment" in said
-    assert "away" not in said
-
-
-def test_a_broker_conf_with_a_wrong_value_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = store.parent / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=64K")
-    code, said = refuse(capsys, store, "--broker-conf", str(conf))
-    assert code == 65
-    assert str(conf) in said
 
 
 def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,11 +297,6 @@ def test_output_that_is_a_link_to_an_empty_place(store: Path) -> None:
     assert command_line.main(["rebuild", "--store", str(store), "--output", str(link), "--quiet", *SIZES]) == 0
     assert link.is_symlink()
     assert (store.parent / "place" / "manifest.json").is_file()
-
-
-def test_topic_selection_with_shared_artefacts(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _ = refuse(capsys, store, "--topic", "A", "--only", "index")
-    assert code == 64
 
 
 def damage_second_record(store: Path) -> int:

@@ -17,8 +17,7 @@ from support.rebuilding import rebuild_here
 from jobs.cli import command_line
 from jobs.contract.options import InspectOptions
 from jobs.log.opening import open_store
-from storeformat.errors import MissingInput, WrongSettings
-from storeformat.storage import files
+from storeformat.errors import WrongSettings
 
 STORE = "base-clean-5.3.3"
 NOISE = random.Random(1).randbytes(4096)
@@ -137,9 +136,3 @@ def test_the_only_files_being_cut_is_told_with_a_way_on(store: Path) -> None:
     assert "move index/ away" in (refusal.value.advice or "")
     shutil.rmtree(store / "index")
     assert open_store(InspectOptions(store=str(store))).layout.max_index_num == 20_000_000
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(MissingInput, match="not a regular file"):
-        files.RangeReader(str(tmp_path / "pipe"))

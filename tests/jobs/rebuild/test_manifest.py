@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.publishing import quiet
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.contract.option_values import ARTEFACTS
 from jobs.contract.options import TopicFilter
 from jobs.rebuild import manifest as manifests
-from jobs.rebuild.manifest import Manifest, check_files, read_manifest, write_pieces
+from jobs.rebuild.manifest import Manifest, read_manifest, write_pieces
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from storeformat.storage.extents import Content
 
@@ -194,6 +193,8 @@ def test_a_sound_manifest(tmp_path: Path) -> None:
         ({"files": [{**SOUND["files"][0], "data_size": 6}]}, "the manifest cannot be understood (PATH)", AGAIN),
         ({"files": [{**SOUND["files"][0], "data_size": -1}]}, "the manifest cannot be understood (PATH)", AGAIN),
         ({"settings": 5}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"log_end": float("inf")}, "the manifest cannot be understood (PATH)", AGAIN),
+        ({"artefacts": [[]]}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
         ({"queue_store": "both"}, "the manifest names an unknown place of queues (PATH)", AGAIN),
         ({"broker_version": "3.2"}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
         ({"artefacts": ["index", "x"]}, "the manifest names an unknown release or artefact (PATH)", AGAIN),
@@ -211,6 +212,12 @@ def test_manifests_that_are_refused(tmp_path: Path, changes: dict[str, Any], wha
     content = json.dumps({**SOUND, **changes}).encode()
     said = what.replace("PATH", f"{tmp_path}/manifest.json")
     assert refusal(tmp_path, content) == (Refused, said, advice)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000])
+def test_what_is_no_json_is_refused(content: bytes, tmp_path: Path) -> None:
+    said = f"the manifest cannot be understood ({tmp_path}/manifest.json)"
+    assert refusal(tmp_path, content) == (Refused, said, AGAIN)
 
 
 def test_a_manifest_of_many_topics_and_files_is_read_at_once(tmp_path: Path) -> None:
@@ -231,31 +238,6 @@ def test_no_manifest(tmp_path: Path) -> None:
     assert refusal(tmp_path, None) == (Refused, said, f"run rebuild --output first ({moved})")
     (tmp_path / "index").mkdir()
     assert refusal(tmp_path, None) == (Refused, said, "run rebuild --output first")
-
-
-def test_files_beside_those_of_a_manifest(tmp_path: Path) -> None:
-    (tmp_path / "index").mkdir()
-    (tmp_path / "index" / "1").write_bytes(b"abc\0\0")
-    expected = Content(5, 3, hashlib.sha256(b"abc").digest())
-    whole = Manifest(**{**vars(manifest()), "files": {"index/1": expected}})
-
-    def said() -> tuple[str, str | None]:
-        with pytest.raises(Refused) as caught:
-            check_files(str(tmp_path), whole, quiet())
-        return str(caught.value), caught.value.advice
-
-    check_files(str(tmp_path), whole, quiet())
-    (tmp_path / "manifest.json").touch()
-    check_files(str(tmp_path), whole, quiet())
-    (tmp_path / "more").touch()
-    assert said() == (f"this file is not in the manifest ({tmp_path}/more)", "move it away")
-    (tmp_path / "more").unlink()
-    (tmp_path / "index" / "1").unlink()
-    assert said() == (f"a file of the manifest is missing ({tmp_path}/index/1)", None)
-    (tmp_path / "index" / "1").write_bytes(b"abd\0\0")
-    text, advice = said()
-    assert text.startswith("a file differs from what the rebuild wrote: found ")
-    assert (text.endswith(f" ({tmp_path}/index/1)"), advice) == (True, AGAIN)
 
 
 def test_a_manifest_is_written_once(tmp_path: Path) -> None:

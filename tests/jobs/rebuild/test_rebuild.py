@@ -14,9 +14,8 @@ from support.store_builder import LogBuilder
 
 from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import open_store
 from jobs.rebuild import build_store, rebuild
-from storeformat.errors import MissingInput, Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
+from storeformat.errors import Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
 from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage.extents import Content
@@ -44,10 +43,7 @@ def options(tmp_path: Path) -> RebuildOptions:
         ({"topics_json": True, "topics": TOPIC}, "--topics-json needs the consume queues of all topics"),
         ({"topics_json": True, "only": ("index",)}, "--topics-json needs the consume queues of all topics"),
         ({"consumer_offsets_at": 0}, "--consumer-offsets-at needs consumer-offsets in --only"),
-        (
-            {"queue_store": "file", "only": ("index",)},
-            "--queue-store is for consume queues, which --only leaves out",
-        ),
+        ({"queue_store": "file", "only": ("index",)}, "--queue-store is for consume queues, which --only leaves out"),
         (
             {"queue_store": "rocksdb", "topics": TOPIC},
             "--topic selects queues in files: a RocksDB database holds those of all topics",
@@ -91,36 +87,6 @@ def test_an_output_inside_of_the_store(options: RebuildOptions, inside: str) -> 
     )  # fmt: skip
 
 
-def test_staging_directories_of_others_are_named(options: RebuildOptions, tmp_path: Path) -> None:
-    for name in (".out.1.staging", ".out.staging.x", ".output.1.staging", "out.1.staging"):
-        (tmp_path / name).mkdir()
-    assert rebuild._left_by_others(options.output) == [f"{tmp_path}/.out.1.staging"]
-    assert rebuild._left_by_others("s3://b/out") == rebuild._left_by_others(f"{tmp_path}/no/out") == []
-
-
-@pytest.mark.parametrize(
-    ("topic", "said"),
-    [(TopicFilter("T", 3), None), (TopicFilter("T"), None), (TopicFilter("T", 4), "T:4"), (TopicFilter("t"), "t")],
-)
-def test_a_topic_that_is_nowhere(options: RebuildOptions, topic: TopicFilter, said: str | None) -> None:
-    """In the log, or, of a queue without messages, in the store."""
-    store = open_store(options)
-    reading: Any = SimpleNamespace(scans=[SimpleNamespace(queues=lambda: [("T", 3)])])
-    if said is None:
-        build_store._refuse_unknown_queues([topic], store, reading)
-        return
-    what = f"neither the log nor the store has this topic or queue ({said})"
-    advice = "inspect lists the topics; names are case-sensitive"
-    assert error_of(lambda: build_store._refuse_unknown_queues([topic], store, reading)) == (
-        MissingInput, what, advice,
-    )  # fmt: skip
-    for kind in ("consumequeue", "batchconsumequeue"):
-        place = Path(store.root, kind, *said.split(":"))
-        place.mkdir(parents=True)
-        build_store._refuse_unknown_queues([topic], store, reading)
-        place.rmdir()
-
-
 def rows(*given: tuple[str, int]) -> Any:
     return [SimpleNamespace(path=path, count=count, content=Content(count, count - 1, b"")) for path, count in given]
 
@@ -160,16 +126,6 @@ def test_what_this_process_sees_is_what_tasks_wrote(tmp_path: Path) -> None:
         assert error_of(
             lambda given=given: build_store.check_all_there(str(tmp_path), given)  # type: ignore[misc]
         ) == (WriteFailed, said, advice)
-
-
-def test_which_properties_are_looked_at(options: RebuildOptions) -> None:
-    """None for what a broker derives from the log."""
-    assert build_store._looks_at(options) == ()
-    for more in ({"topics_json": True}, {"only": ("consumer-offsets",)}, {"only": ("timers",)}):
-        found = build_store._looks_at(replace(options, **more))  # type: ignore[arg-type]
-        assert found
-        assert len(set(found)) == len(found)
-        assert not set(found) & set(build_store.DISPATCH_PROPERTIES)
 
 
 @pytest.mark.parametrize("units", [[0, 1, 2, 3, 5], [3, 4, 5], []])

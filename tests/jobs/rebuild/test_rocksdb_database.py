@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,7 @@ from support.rebuilding import options_for, rules_of_release
 from support.store_builder import LogBuilder, Message
 from support.store_to_start import configure
 
-from jobs.cli import command_line
-from jobs.contract.options import PublishOptions, RebuildOptions, VerifyOptions
+from jobs.contract.options import PublishOptions, VerifyOptions
 from jobs.log import opening
 from jobs.log.opening import with_queue_store
 from jobs.publish import publish
@@ -26,7 +26,7 @@ from jobs.rebuild import build_store, rebuild, rocksdb_database
 from jobs.rebuild.manifest import read_manifest
 from jobs.spark.runner import Runner
 from jobs.verify import verify
-from storeformat.errors import TotalsDisagree, UsageError
+from storeformat.errors import TotalsDisagree
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import pairs_in
@@ -159,19 +159,14 @@ def test_a_database_that_lacks_a_pair_is_never_finished(tmp_path: Path, monkeypa
         made(golden.unpack(store), tmp_path / "work", store.settings)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["s3://bucket/out"], "in a bucket"),
-        (["out", "--topic", "T"], "--topic"),
-        (["out", "--only", "index"], "--only leaves out"),
-    ],
-)
-def test_what_cannot_be_a_database_is_refused(words: list[str], message: str) -> None:
-    (store,) = golden.stores("base-clean-5.5.0")
-    opened = opening.open_store(options_for(golden.unpack(store), Path("out"), store.settings))
-    line = ["rebuild", "--store", "S", "--queue-store", "rocksdb", "--output", *words]
-    _, options = command_line.parse(line, command_line.JOBS)
-    assert isinstance(options, RebuildOptions)
-    with pytest.raises(UsageError, match=message):
-        rebuild._with_queue_store(options, opened)
+def test_the_last_of_several_intervals_wins() -> None:
+    source = random.Random(7)
+    for _ in range(300):
+        drawn = [(begin, begin + source.randrange(1, 9)) for begin in (source.randrange(40) for _ in range(8))]
+        taken: list[tuple[int, int]] = []
+        seen: set[int] = set()
+        for begin, end in drawn:
+            free = [place for low, high in rocksdb_database._free(taken, begin, end) for place in range(low, high)]
+            assert free == [place for place in range(begin, end) if place not in seen]
+            seen.update(free)
+        assert sorted(seen) == [place for low, high in taken for place in range(low, high)]

@@ -63,10 +63,7 @@ def level(scheduled: int, overdue: int, least: int | None, most: int | None) -> 
             },
             {"retries": "1,234 retries and 3 dead letters; consumer groups: 2"},
         ),
-        (
-            {"duplicates": [{"surplus": 1200}, {"surplus": 34}]},
-            {"duplicates": "1,234 messages more than unique keys"},
-        ),
+        ({"duplicates": [{"surplus": 1200}, {"surplus": 34}]}, {"duplicates": "1,234 messages more than unique keys"}),
         (
             {
                 "transactions": [

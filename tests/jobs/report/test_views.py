@@ -182,10 +182,7 @@ def test_rows_that_a_broker_and_clients_may_well_write(catalog: SparkSession, ro
             queue_offset=0,
         ),
         row(
-            6,
-            topic="rmq_sys_wheel_timer",
-            properties={"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(-far)},
-            uniq_key="f",
+            6, topic="rmq_sys_wheel_timer", properties={"REAL_TOPIC": "orders", "TIMER_OUT_MS": str(-far)}, uniq_key="f"
         ),
         row(7, topic="%RETRY%g", uniq_key="g"),
     ]

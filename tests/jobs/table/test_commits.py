@@ -40,10 +40,7 @@ def test_the_last_epoch_counts_also_where_it_ends_further_back() -> None:
 
 
 def test_the_topics_of_an_epoch() -> None:
-    found = {
-        "rocketmq-store-spark/c/b/0": 900,
-        "rocketmq-store-spark/c/b/0/%25RETRY%25g,a%2Cb%3A3": 900,
-    }
+    found = {"rocketmq-store-spark/c/b/0": 900, "rocketmq-store-spark/c/b/0/%25RETRY%25g,a%2Cb%3A3": 900}
     assert recorded_state(found, "c", "b") == BrokerState(900, 0, ("%RETRY%g", "a,b:3"))
     repaired = {**found, "rocketmq-store-spark/c/b/1": 950}
     assert recorded_state(repaired, "c", "b") == BrokerState(950, 1)

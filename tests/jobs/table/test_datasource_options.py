@@ -51,10 +51,7 @@ def test_each_option_of_a_log(spelled: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"brokerVersion": "4.7"},
-            "option brokerversion: releases of '4.7' have the rules of 4.6 or of 4.8: ",
-        ),
+        ({"brokerVersion": "4.7"}, "option brokerversion: releases of '4.7' have the rules of 4.6 or of 4.8: "),
         ({"onDamage": "ignore"}, "option ondamage: ignore is not one of fail, stop, salvage"),
         ({"untilOffset": "-1"}, "option untiloffset: "),
         ({"splitSize": "0"}, "option splitsize: "),

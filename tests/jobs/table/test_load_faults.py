@@ -37,17 +37,7 @@ def load(killer: Killer, store: Path, place: Path, fault: Fault) -> Ended:
     """A load into a new table, after which nothing is there that is of no version of it."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    words = [
-        "load",
-        "--store",
-        str(store),
-        "--table",
-        str(place / "new" / "table"),
-        "--cluster",
-        "c",
-        "--broker",
-        "b",
-    ]
+    words = ["load", "--store", str(store), "--table", str(place / "new" / "table"), "--cluster", "c", "--broker", "b"]
     ended = killer.command([*words, "--split-size", "3000", "--quiet"], fault)
     assert (fault.before, strays(place)) == (fault.before, [])
     return ended
