@@ -342,11 +342,6 @@ def test_a_body_as_its_flags_say(stored: bytes, flag: int, expected: bytes | Non
     assert uncompressed(stored, flag) == expected
 
 
-def test_lz4_is_the_frame_format() -> None:
-    """As LZ4FrameOutputStream of lz4-java writes it."""
-    assert LZ4[:4] == bytes.fromhex("04224d18")
-
-
 @pytest.mark.parametrize(("stored", "flag"), [(ZLIB, 0x1), (LZ4, 0x101), (ZSTD, 0x201)])
 def test_a_body_cannot_ask_for_all_memory(stored: bytes, flag: int) -> None:
     assert uncompressed(stored, flag, most=len(PLAIN) - 1) is None
@@ -434,12 +429,6 @@ def test_month_is_the_one_that_brings_the_id_closest() -> None:
     assert UniqueKey(bytes(4), 0, 0, 31 * 86_400_000 - 1, 0).timestamp(january + 1) == january - 1
     assert UniqueKey(bytes(4), 0, 0, 5, 0).timestamp(1 << 62) is None
     assert UniqueKey(bytes(4), 0, 0, 5, 0).timestamp(-(1 << 50)) is None
-
-
-def test_span_above_31_bits_is_not_negative() -> None:
-    key = parse_unique_key("0A0102031A2B18B4AAC2" + "9A7EC800" + "0001")
-    assert key is not None
-    assert key.span == 0x9A7EC800
 
 
 def test_unique_key_on_ipv6() -> None:

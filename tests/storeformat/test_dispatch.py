@@ -14,10 +14,9 @@ from support.refusals import refusal
 from support.store_builder import Message, encode_record
 
 from storeformat import message as m
-from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import WrongSettings
-from storeformat.kernels import PADDING, Spans
-from storeformat.record import dispatch, light_queues
+from storeformat.kernels import PADDING
+from storeformat.record import dispatch
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.record.light_queues import MultiDispatchRules, light_units
@@ -207,12 +206,12 @@ def test_index_keys_in_the_brokers_order() -> None:
 
 def test_topics_are_named_as_java_reads_them() -> None:
     assert dispatch.topic_names([b"T", b"\xff", "\u7ec4".encode()]) == ["T", "\ufffd", "\u7ec4"]
-    assert m.SCHEDULE_TOPIC == SCHEDULE
 
 
 # -------------------------------------------------------------------------------------------------- light queues
 NAMES = ("%LMQ%a", "%LMQ%b", "other", "%LMQ%\u6807\u7b7e", "Topic", " ", "", "a/b", "..", "%LMQ%" + "x" * 260)
-OFFSETS = ("0", "17", "007", "123456789012345678", f"{(1 << 63) - 1}", f"{1 << 63}", "+5", "-1", "", " ", "x")
+OFFSETS = ("0", "17", "007", "123456789012345678", f"{(1 << 63) - 1}", f"{1 << 63}", "+5", "-1", "", " ", "x", "9" * 18,
+           "1" + "0" * 18, "/", ":", "1/", ":1")  # fmt: skip
 TOPICS = ("Topic", "%RETRY%g", "rmq_sys_x", "%LMQ%a")
 LIGHT_RULES = MultiDispatchRules(True, excluded_prefixes=("%RETRY%", "rmq_sys_"))
 
@@ -321,64 +320,6 @@ def test_lists_that_no_broker_writes_are_split_as_java_does(pair: tuple[str, str
 def test_records_of_excluded_topics_go_nowhere_else(rules: MultiDispatchRules, rows: list[int]) -> None:
     block = light_block_of([(topic, 0, (["%LMQ%a"], ["3"])) for topic in ("T", "TU", "%U")])
     assert light_units(block, np.arange(3), rules).rows.tolist() == rows
-
-
-PLAIN = ("0", "9", "10", "019", "9" * 18)
-NOT_PLAIN = ("1" + "0" * 18, "+5", "-1", " 1", "1 ", "1x", "/", ":", "1/", ":1")
-"""Java takes some of these, too; they are read one by one. ``/`` and ``:`` are the neighbours of the digits."""
-
-
-def spans_of(*texts: str) -> tuple[Bytes, Spans]:
-    """Texts side by side, from the first byte of a buffer on."""
-    content = "".join(texts).encode()
-    lengths = np.array([len(text) for text in texts], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    return np.frombuffer(content + bytes(PADDING), np.uint8), Spans(starts, lengths.astype(np.int32))
-
-
-def test_plain_numbers_are_read_all_at_once_and_others_told_apart() -> None:
-    values, proper = light_queues._decimals(*spans_of(*PLAIN, *NOT_PLAIN))
-    assert proper.tolist() == [True] * len(PLAIN) + [False] * len(NOT_PLAIN)
-    assert values[: len(PLAIN)].tolist() == [int(text) for text in PLAIN]
-
-
-def test_records_as_brokers_write_them_need_no_second_look() -> None:
-    regular = [("a", "1"), ("a,b", "1,2"), ("b,a,c", "07,8,9")]
-    odd = [
-        ("a,,b", "1,2"), ("a,", "1"), (",a", "1"), ("a", "1,"), ("a,b", "1"), ("a", "1,2"), ("a,b", "1,x"),
-        ("a,b", "+1,2"), (" ", "1"), ("a, ", "1,2"),
-    ]  # fmt: skip
-    lists_of = regular + odd
-    buffer, spans = spans_of(*(text for pair in lists_of for text in pair))
-    names, offsets = (Spans(spans.starts[side::2].copy(), spans.lengths[side::2].copy()) for side in (0, 1))
-    pairs = light_queues._regular_pairs(buffer, names, offsets)
-    assert pairs.owners.tolist() == [0, 1, 1, 2, 2, 2]
-    assert [pairs.names[code] for code in pairs.name_codes] == ["a", "a", "b", "b", "a", "c"]
-    assert pairs.queue_offsets.tolist() == [1, 1, 2, 7, 8, 9]
-
-
-def test_only_odd_records_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
-    read = light_queues._odd_pairs
-
-    def spy(block: RecordBlock, names: Spans, offsets: Spans, rows: Int64s) -> tuple[Int64s, list[str], list[int]]:
-        looked_at.extend(rows.tolist())
-        return read(block, names, offsets, rows)
-
-    monkeypatch.setattr(light_queues, "_odd_pairs", spy)
-    block = light_block_of(
-        [
-            ("Topic", 0, (["%LMQ%a"], ["1"])),
-            ("Topic", 0, (["%LMQ%a"], ["+1"])),
-            ("Topic", 0, (["%LMQ%a"], [])),
-            ("Topic", 0, ([], ["1"])),
-            ("Topic", 0, ([], [])),
-            ("%RETRY%g", 0, (["%LMQ%a"], ["+1"])),
-        ]
-    )
-    units = light_units(block, np.arange(6), LIGHT_RULES)
-    assert looked_at == [1]
-    assert units.rows.tolist() == [0, 1]
 
 
 def test_a_block_without_records_has_no_units() -> None:

@@ -195,14 +195,6 @@ def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, req
     assert extents.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
 
 
-def test_bytes_are_counted_over_all_files(place: Path) -> None:
-    for name in "abc":
-        (place / name).write_bytes(b"12345")
-    told: list[int] = []
-    extents.contents_on_disk([(str(place / name), 5) for name in "abc"], told.append)
-    assert told == [5, 10, 15]
-
-
 pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)
 
 

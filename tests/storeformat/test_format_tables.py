@@ -1,7 +1,10 @@
-"""FORMAT.md against the code: each table of fields has the offsets, types and names of a dtype or struct."""
+"""FORMAT.md against the code, and the examples in docstrings."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
 import re
 import struct
 from dataclasses import fields
@@ -17,6 +20,7 @@ from storeformat.kernels.columns import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext, rocksdb_pairs
 from storeformat.store import checkpoint
 
+# -------------------------------------------------------------------------------------------------------- format tables
 DOCUMENT = Path(storeformat.__file__).with_name("FORMAT.md").read_text()
 Field = tuple[int, str, str]
 
@@ -56,8 +60,7 @@ def expanded(layout: str) -> str:
 LAYOUTS = {
     "record head": of_dtype(message.head_dtype(message.HOST_V4, message.HOST_V4)),
     "dledger entry": of_struct(
-        ENTRY_HEAD,
-        ["magic", "size", "index", "term", "pos", "channel, chainCrc, bodyCrc", "body_length", "total_size"],
+        ENTRY_HEAD, ["magic", "size", "index", "term", "pos", "channel, chainCrc, bodyCrc", "body_length", "total_size"]
     ),
     "consume-queue unit": of_dtype(consume_queue.UNIT),
     "batch unit": of_dtype(batch_consume_queue.UNIT),
@@ -83,3 +86,31 @@ def test_every_module_that_is_named_exists() -> None:
     linked = re.findall(r"\]\(([^)]+)\)", DOCUMENT)
     assert len(set(linked)) > 10
     assert [path for path in sorted(set(linked)) if not (root / path).is_file()] == []
+
+
+# ------------------------------------------------------------------------------------------------------------- doctests
+WITH_EXAMPLES = {
+    "storeformat.index.index_file.key_hash",
+    "storeformat.javacompat.java_hash",
+    "storeformat.javacompat.parse_int",
+    "storeformat.javaproperties.parse_properties",
+    "storeformat.queues.consume_queue.pack_units",
+    "storeformat.queues.consume_queue.parse_units",
+    "storeformat.record.bodies.uncompressed",
+    "storeformat.record.decode.decode",
+    "storeformat.record.message_ids.parse_offset_message_id",
+    "storeformat.store.checkpoint.parse_checkpoint",
+    "storeformat.store.layout.apply_settings",
+}
+
+
+def test_examples_give_what_they_say() -> None:
+    found = set()
+    for info in pkgutil.walk_packages(storeformat.__path__, "storeformat."):
+        if "numba" in info.name or info.name.endswith("machine_words"):
+            continue  # may be missing, and have none
+        for example in doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module(info.name)):
+            if example.examples:
+                assert doctest.DocTestRunner().run(example).failed == 0, example.name
+                found.add(example.name)
+    assert found >= WITH_EXAMPLES

@@ -58,10 +58,7 @@ def test_an_offset_is_lost_from_the_begin_of_a_damaged_range_to_before_its_end()
     assert not LogExtent(0, 1000).lost(np.array([100])).any()
 
 
-@given(
-    ranges=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=8),
-    every=st.integers(1, 12),
-)
+@given(ranges=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=8), every=st.integers(1, 12))
 def test_ranges_are_cut_at_every_multiple(ranges: list[tuple[int, int]], every: int) -> None:
     expected = []
     for row, (begin, length) in enumerate(ranges):
@@ -341,14 +338,7 @@ def test_ranges_of_short_and_long() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("a,b", ["a", "b"]),
-        ("a,b,,", ["a", "b"]),
-        (",a,,b", ["", "a", "", "b"]),
-        ("", [""]),
-        (",,", []),
-        ("a", ["a"]),
-    ],
+    [("a,b", ["a", "b"]), ("a,b,,", ["a", "b"]), (",a,,b", ["", "a", "", "b"]), ("", [""]), (",,", []), ("a", ["a"])],
 )
 def test_split_drops_empty_parts_at_the_end_only(text: str, expected: list[str]) -> None:
     assert java_split(text, ",") == expected

@@ -19,7 +19,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.index.index_file import ENTRY, time_diff
-from storeformat.kernels import PADDING, Heads, Spans, Tally, TopicKind, TopicTable, UnitColumns, active, numpy_kernels
+from storeformat.kernels import PADDING, Spans, active, numpy_kernels
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, Fault, decode
 
 NAMES = (*DISPATCH_PROPERTIES, m.INNER_MULTI_DISPATCH, m.INNER_MULTI_QUEUE_OFFSET)
@@ -92,6 +92,8 @@ def test_entries_are_linked_to_the_one_before_in_their_slot(slots: int, values: 
         (1, (1 << 63) - 1, 0x7FFFFFFF),
         (0, 5000, 0),
         (-1, 5000, 0),
+        ((1 << 63) - 1, 7000, 0),
+        (1, -(1 << 63), 0x7FFFFFFF),
     ],
 )
 def test_time_differences_are_whole_seconds_that_fit_31_bits(begin: int, time: int, seconds: int) -> None:
@@ -126,8 +128,7 @@ def test_body_crc_is_zlibs_without_its_top_bit(module: ModuleType) -> None:
 
 PROPERTY_WORDS = [*ODD_PIECES, *NAMES, b"\x01", b"\x02", b"\0", b" ", b"v"]
 PROPERTY_BLOCKS = st.lists(
-    st.lists(st.sampled_from(PROPERTY_WORDS) | st.binary(max_size=9), max_size=8).map(b"".join),
-    max_size=6,
+    st.lists(st.sampled_from(PROPERTY_WORDS) | st.binary(max_size=9), max_size=8).map(b"".join), max_size=6
 )
 
 
@@ -158,56 +159,3 @@ def test_a_record_without_properties_has_no_byte_too_many(topic: str, body: byte
     too_small = RecordDefect.SIZE_TOO_SMALL if len(record) == 91 else RecordDefect.LENGTH_MISMATCH
     assert fault is not None
     assert fault.defect == too_small
-
-
-COLUMNS = ("topic_codes", "queue_ids", "queue_offsets", "offsets", "sizes", "tags_codes", "store_timestamps")
-BITS = (32, 32, 64, 64, 32, 64, 64)
-
-
-def test_columns_of_units_have_their_widths() -> None:
-    units = UnitColumns.of(3)
-    assert units._fields == COLUMNS
-    assert [column.dtype for column in units] == [np.dtype(f"int{bits}") for bits in BITS]
-    assert [column.shape for column in units] == [(3,)] * 7
-
-
-def test_rows_of_units_are_taken_and_put() -> None:
-    units = UnitColumns(
-        *(np.arange(4 * number, 4 * number + 4, dtype=f"int{bits}") for number, bits in enumerate(BITS))
-    )
-    assert [column.tolist() for column in units.rows(slice(1, 3))] == [[4 * n + 1, 4 * n + 2] for n in range(7)]
-    chosen = np.array([True, False, False, True])
-    assert [column.tolist() for column in units.rows(chosen)] == [[4 * n, 4 * n + 3] for n in range(7)]
-    room = UnitColumns(*(np.zeros(3, f"int{bits}") for bits in BITS))
-    room.put(slice(1, 3), units.rows(slice(2, 4)))
-    assert [column.tolist() for column in room] == [[0, 4 * n + 2, 4 * n + 3] for n in range(7)]
-
-
-@pytest.mark.parametrize(("topics", "slots"), [(1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (1 << 15, 1 << 16)])
-def test_a_table_of_topics_has_at_least_two_slots_for_each(topics: int, slots: int) -> None:
-    table = TopicTable.of(topics, 10)
-    assert (table.slots.tolist(), table.slots.dtype) == ([-1] * slots, np.int64)
-    assert (len(table.mixes), table.mixes.dtype) == (topics, np.uint64)
-    assert (table.names.tolist(), table.names.dtype) == ([0] * (10 + PADDING), np.uint8)
-    assert (len(table.starts), table.starts.dtype) == (topics, np.int64)
-    assert (len(table.lengths), table.lengths.dtype) == (topics, np.int32)
-    assert (table.codes.tolist(), table.codes.dtype) == ([0] * topics, np.int32)
-    assert (table.kinds.tolist(), table.kinds.dtype) == ([TopicKind.ODD] * topics, np.uint8)
-    assert (table.joined_topics.tolist(), table.joined_topics.dtype) == ([[0] * topics] * 2, np.int32)
-
-
-def test_names_of_topics_lie_side_by_side() -> None:
-    table = TopicTable.of(2, 10)
-    table.names[:7] = np.frombuffer(b"OneFour", np.uint8)
-    table.starts[:], table.lengths[:] = (0, 3), (3, 4)
-    assert [table.name(row) for row in (0, 1)] == [b"One", b"Four"]
-
-
-def test_sums_of_nothing() -> None:
-    sums = Tally.start()
-    assert (sums.tolist(), sums.dtype) == ([0, 0, 0, 0, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0], np.int64)
-
-
-def test_the_first_rows_of_all_columns() -> None:
-    heads = Heads(*(np.arange(number, number + 5) for number in range(len(Heads._fields))))
-    assert [column.tolist() for column in heads.rows(slice(2))] == [[n, n + 1] for n in range(len(Heads._fields))]

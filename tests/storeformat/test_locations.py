@@ -55,8 +55,7 @@ def test_a_long_text_is_looked_through_once(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "local"),
-    [("a/b", True), ("/a", True), ("file:///a", True), ("s3://b/a", False), ("hdfs://n:1/a", False)],
+    ("path", "local"), [("a/b", True), ("/a", True), ("file:///a", True), ("s3://b/a", False), ("hdfs://n:1/a", False)]
 )
 def test_a_path_without_a_scheme_is_local(path: str, local: bool) -> None:
     assert locations.is_local(path) == local

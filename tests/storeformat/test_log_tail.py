@@ -10,7 +10,6 @@ from support.store_builder import LogBuilder
 
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.log import log_tail
-from storeformat.log.block_window import BlockWindow
 from storeformat.log.log_end import check_log_end, growing_log_end
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
@@ -97,16 +96,11 @@ def test_damage_ends_the_walk_unless_it_is_passed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("messages", [(0,), (2,), (2, 0), (2, 3), (2, 3, 0)])
 def test_a_growing_log_ends_after_its_last_record(tmp_path: Path, messages: tuple[int, ...]) -> None:
     """The next segment may have been made, and not written to; a BLANK leads to it."""
-    log = LogBuilder(SIZE) if messages == (0,) else log_of(*messages)
-    segments = written(log, tmp_path)
-    segments = segments or [empty_segment(tmp_path)]
+    segments = written(log := log_of(*messages), tmp_path)
+    if not segments:
+        (tmp_path / "empty").write_bytes(bytes(SIZE))
+        segments = [Segment(str(tmp_path / "empty"), 0, SIZE)]
     assert growing_log_end(segments, DecodeRules()) == log.end_offset
-
-
-def empty_segment(root: Path) -> Segment:
-    path = root / f"{0:020d}"
-    path.write_bytes(bytes(SIZE))
-    return Segment(str(path), 0, SIZE)
 
 
 @pytest.mark.parametrize("rest", [b"\xff" * 20, b"\x00" * 7 + b"\x01"])
@@ -121,15 +115,6 @@ def test_what_lies_after_the_end_of_a_growing_log_does_not_matter(tmp_path: Path
 
 def refused(segments: list[Segment], end: int) -> tuple[object, ...]:
     return tuple(refusal(NotAStore, lambda: check_log_end(segments, end, DecodeRules())).values())
-
-
-def test_a_refusal_says_what_and_where(tmp_path: Path) -> None:
-    segments = written(log := log_of(3), tmp_path)
-    path, last = segments[0].path, log.records[2]
-    assert refused(segments, SIZE + 1) == ("the log does not reach its recorded end", path, SIZE + 1)
-    assert refused(segments, 0) == ("the log has grown past its recorded end", path, 0)
-    assert refused(segments, last.end - 1) == ("a record spans the recorded end of the log", path, last.end - 1)
-    assert refused(segments, SIZE) == ("the log ends before its recorded end", path, last.end)
 
 
 def test_a_log_that_ends_with_its_last_segment(tmp_path: Path) -> None:
@@ -217,17 +202,6 @@ def test_damage_at_the_end_is_a_torn_tail(log: LogBuilder, tmp_path: Path) -> No
     assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[-1].offset, None, True)
 
 
-def test_a_block_of_leftovers_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, loads = LogBuilder(TAIL_SIZE), []
-    for number in range(40):
-        log.message(body=b"", store_timestamp=T0 - 1000 * number)
-    load = BlockWindow.load
-    monkeypatch.setattr(BlockWindow, "load", lambda *given: (loads.append(given[2]), load(*given))[1])
-    tail = tail_of(log, tmp_path, {10: b"?"})
-    assert (tail.end, tail.goes_on_at) == (log.records[10].offset, None)
-    assert sum(loads) < 10 * TAIL_SIZE
-
-
 def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_path: Path) -> None:
     tail = tail_of(log, tmp_path, {10: b"?"}, met_from=log.records[11].offset)
     assert (tail.passed, tail.end, tail.goes_on_at) == ((log.records[10].offset,), log.end_offset, None)
@@ -237,28 +211,12 @@ def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_
         assert (tail.passed, tail.end) == ((), log.records[10].offset)
 
 
-def plain_segments(tmp_path: Path, *sizes: int) -> list[Segment]:
-    """Segments of no content but a first byte."""
-    found, base = [], 0
-    for size in sizes:
-        path = tmp_path / f"{base:020d}"
-        path.write_bytes(b"x".ljust(size, b"\0"))
-        found.append(Segment(str(path), base, size))
-        base += size
-    return found
-
-
-@pytest.mark.parametrize(
-    ("most", "last", "expected"),
-    [(300, 4, (2, 200)), (299, 4, (3, 300)), (100, 4, (4, 400)), (500, 4, (0, 0)), (900, 3, (0, 0)), (200, 1, (0, 0))],
-)
-def test_whole_segments_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, last: int, expected: tuple[int, int]
+@pytest.mark.parametrize(("most", "begin"), [(2 * TAIL_SIZE, 0), (2 * TAIL_SIZE - 1, TAIL_SIZE)])
+def test_as_many_whole_segments_are_read_as_fit(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, begin: int
 ) -> None:
-    """Of a hundred bytes each, as many as fit, up to the last one that is written."""
     monkeypatch.setattr(log_tail, "READ_AT_MOST", most)
-    segments = plain_segments(tmp_path, 100, 100, 100, 100, 100, 100)
-    assert log_tail._start(segments, segments[last], -1) == expected
+    assert tail_of(log, tmp_path, {}).begin == begin
 
 
 @pytest.mark.parametrize("furthest", [-1, 0, 1, 25, 38, 39])
@@ -274,13 +232,12 @@ def test_of_a_long_segment_the_part_before_where_queues_end_is_read(
     segments = [Segment(str(path), 0, 1 << 16) for path in (tmp_path / "commitlog").iterdir()]
     end = log.records[furthest].end if furthest >= 0 else -1
     expected = next((placed.offset for placed in log.records if placed.offset >= end - 1000 > 0), 0)
-    assert log_tail._start(segments, segments[0], end) == (0, expected)
+    assert read_tail(segments, end, DecodeRules()).begin == expected
 
 
 def test_segments_that_are_not_written(tmp_path: Path) -> None:
-    segments = plain_segments(tmp_path, 100, 100)
-    for segment in segments:
-        Path(segment.path).write_bytes(bytes(100))
+    (tmp_path / "zeros").write_bytes(bytes(100))
+    segments = [Segment(str(tmp_path / "zeros"), base, 100) for base in (0, 100)]
     assert (read_tail([], -1, DecodeRules()).end, read_tail(segments[1:], -1, DecodeRules()).end) == (0, 100)
 
 

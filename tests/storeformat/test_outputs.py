@@ -1,10 +1,14 @@
-"""Where something new may go, and drafts that get their names when they are whole."""
+"""Changes of local directories, where something new may go, drafts, and the broker's lock."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +17,98 @@ from pyarrow import fs as pafs
 from support.patching import stand_in
 from support.refusals import refusal
 
-from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import clients, local_files, outputs
+from storeformat.errors import MissingInput, Refused, WriteFailed
+from storeformat.storage import broker_lock, clients, durable, local_files, outputs
 
 
+# -------------------------------------------------------------------------------------------------------------- durable
+def test_a_move_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").symlink_to("nowhere")
+    said = {
+        "what": "this name is already taken",
+        "path": str(tmp_path / "b"),
+        "advice": "move it away, and run this again",
+    }
+    assert refusal(WriteFailed, lambda: durable.move(str(tmp_path / "a"), str(tmp_path / "b"))) == said
+    durable.move(str(tmp_path / "a"), str(tmp_path / "new" / "parents" / "a"))
+    assert (tmp_path / "new" / "parents" / "a").read_text() == "a"
+    assert not (tmp_path / "a").exists()
+
+
+def test_another_file_system_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: str, target: str, **handles: int) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    (tmp_path / "a").touch()
+    stand_in(monkeypatch, durable, "os", rename=fail)
+    said = {"what": "cannot be written: Invalid cross-device link", "path": str(tmp_path / "b")}
+    assert refusal(WriteFailed, lambda: durable.move(str(tmp_path / "a"), str(tmp_path / "b"))) == said
+
+
+def test_all_are_synced_each_once(tmp_path: Path, synced: list[str]) -> None:
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    for path in paths:
+        Path(path).mkdir()
+    durable.sync_all(paths * 3)
+    assert sorted(synced) == paths
+    with pytest.raises(WriteFailed, match="No such file"):
+        durable.sync_all([*paths, str(tmp_path / "missing")])
+
+
+def test_a_tree_has_everything_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "top" / "below").mkdir(parents=True)
+    (tmp_path / "top" / "below" / "file").touch()
+    (tmp_path / "top" / "file").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "theirs").touch()
+    (tmp_path / "top" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "top" / "dead").symlink_to("nowhere")
+    directories, others = durable.tree(str(tmp_path / "top"))
+    relative = lambda paths: sorted(os.path.relpath(path, tmp_path) for path in paths)  # noqa: E731
+    assert relative(directories) == ["top", "top/below"]
+    assert relative(others) == ["top/below/file", "top/dead", "top/file", "top/link"]
+    assert durable.tree(str(tmp_path / "top" / "file")) == ([], [str(tmp_path / "top" / "file")])
+    assert durable.tree(str(tmp_path / "missing")) == ([], [])
+    assert [durable.is_plain_file(str(tmp_path / "top" / name)) for name in ("file", "dead", "link", "below")] == [
+        True, False, False, False,
+    ]  # fmt: skip
+    (tmp_path / "to-file").symlink_to(tmp_path / "top" / "file")
+    assert not durable.is_plain_file(str(tmp_path / "to-file"))
+
+
+def test_a_directory_that_cannot_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "top" / "closed").mkdir(parents=True)
+
+    def walk(path: str, onerror: Any) -> Any:
+        onerror(PermissionError(errno.EACCES, "Permission denied", f"{path}/closed"))
+        return iter(())
+
+    stand_in(monkeypatch, durable, "os", walk=walk)
+    said = {"what": "cannot be read: Permission denied", "path": str(tmp_path / "top" / "closed")}
+    assert refusal(MissingInput, lambda: durable.tree(str(tmp_path / "top"))) == said
+
+
+def test_names_that_are_taken_and_files_with_other_names(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dead").symlink_to("nowhere")
+    assert [durable.present(str(tmp_path / name)) for name in ("file", "dead", "none")] == [True, True, False]
+    durable.refuse_other_names(str(tmp_path / "file"))
+    durable.refuse_other_names(str(tmp_path / "dead"))
+    os.link(tmp_path / "file", tmp_path / "other")
+    said = refusal(Refused, lambda: durable.refuse_other_names(str(tmp_path / "file")))
+    assert (said["what"], said["path"]) == ("this file has other names (hard links)", str(tmp_path / "file"))
+    none = str(tmp_path / "none")
+    said = {"what": "cannot be read: No such file or directory", "path": none}
+    assert refusal(MissingInput, lambda: durable.refuse_other_names(none)) == said
+    for _ in range(2):
+        durable.remove_file(str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+    said = {"what": "cannot be written: Is a directory", "path": str(tmp_path)}
+    assert refusal(WriteFailed, lambda: durable.remove_file(str(tmp_path))) == said
+
+
+# -------------------------------------------------------------------------------------------------------------- outputs
 def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "link").symlink_to("store")
@@ -102,14 +194,15 @@ def test_a_draft_has_a_name_of_its_own_and_gets_that_of_the_file(tmp_path: Path)
 
 
 def test_a_file_is_replaced_whole_and_a_failure_leaves_no_draft(tmp_path: Path) -> None:
-    outputs.replace_bytes(str(tmp_path / "file"), b"first, and longer")
-    outputs.replace_bytes(str(tmp_path / "file"), b"second")
-    assert (tmp_path / "file").read_bytes() == b"second"
-    (tmp_path / "taken").mkdir()
+    made = tmp_path / "new" / "directory"
+    outputs.replace_bytes(str(made / "file"), b"first, and longer")
+    outputs.replace_bytes(str(made / "file"), b"second")
+    assert (made / "file").read_bytes() == b"second"
+    (made / "taken").mkdir()
     with pytest.raises(WriteFailed) as caught:
-        outputs.replace_bytes(str(tmp_path / "taken"), b"text")
-    assert caught.value.path == str(tmp_path / "taken")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken"]
+        outputs.replace_bytes(str(made / "taken"), b"text")
+    assert caught.value.path == str(made / "taken")
+    assert sorted(path.name for path in made.iterdir()) == ["file", "taken"]
 
 
 def test_an_object_is_replaced_whole(hdfs: Any) -> None:
@@ -164,3 +257,136 @@ def test_permissions_are_those_of_the_umask(tmp_path: Path, umask: int, mode: in
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
+
+
+# ---------------------------------------------------------------------------------------------------------- broker lock
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def taken_by_another(path: Path) -> bool:
+    """Whether another process than this one is refused the lock, byte 0 of the file."""
+    program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+    ran = subprocess.run([sys.executable, "-S", "-c", program, path], capture_output=True, check=False)
+    assert ran.returncode == 0 or b"BlockingIOError" in ran.stderr
+    return ran.returncode != 0
+
+
+@pytest.fixture
+def foreign_lock(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A lock file that another process holds, and that process."""
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(1, flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield path, process.pid
+        process.communicate()
+
+
+@pytest.mark.parametrize("before", [None, b"", b"lock", b"other"])
+def test_a_lock_is_taken_and_made_as_a_broker_makes_it(before: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    if before is not None:
+        path.write_bytes(before)
+    with broker_lock.hold(str(path), create=True):
+        assert taken_by_another(path)
+    assert not taken_by_another(path)
+    assert path.read_bytes() == (before or b"lock")
+
+
+def test_a_lock_that_nobody_made_is_not_made_to_look(tmp_path: Path) -> None:
+    with broker_lock.hold(str(tmp_path / "lock"), create=False):
+        assert not list(tmp_path.iterdir())
+    (tmp_path / "lock").write_bytes(b"lock")
+    with broker_lock.hold(str(tmp_path / "lock"), create=False):
+        assert taken_by_another(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_lock_of_another_process_is_refused(create: bool, foreign_lock: tuple[Path, int]) -> None:
+    path, process = foreign_lock
+    holder = f"process {process}" if sys.platform == "linux" else "another process"
+    assert refusal(Refused, lambda: broker_lock.hold(str(path), create=create).__enter__()) == {
+        "what": f"the store is live: {holder} holds its lock",
+        "path": str(path),
+        "advice": "stop the broker first",
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_lock_is_live_while_somebody_holds_it(foreign_lock: tuple[Path, int], tmp_path: Path) -> None:
+    assert broker_lock.is_live(str(foreign_lock[0]))
+    (tmp_path / "other").write_bytes(b"lock")
+    assert not broker_lock.is_live(str(tmp_path / "other"))
+    assert not broker_lock.is_live(str(tmp_path / "missing"))
+    os.mkfifo(tmp_path / "pipe")
+    assert not broker_lock.is_live(str(tmp_path / "pipe"))  # and nobody waits for it
+    assert not broker_lock.is_live("s3://bucket/store/lock")
+
+
+def test_a_broker_locks_the_first_byte_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with path.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 3, 1)
+        program = (
+            "import sys; from storeformat.storage import broker_lock\n"
+            "path = sys.argv[1]; assert not broker_lock.is_live(path)\n"
+            "with broker_lock.hold(path, create=True): pass"
+        )
+        subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_mapped_file_shows_who_has_it(tmp_path: Path) -> None:
+    for name in ("log", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "00000000000000000000").write_bytes(bytes(4096))
+    program = (
+        "import mmap, sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=1); print(1, flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "log" / "00000000000000000000"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert broker_lock.mapped_by(str(tmp_path / "log")) == process.pid
+        assert broker_lock.mapped_by(str(tmp_path / "other")) is None
+        process.communicate()
+    assert broker_lock.mapped_by(str(tmp_path / "log")) is None
+    assert broker_lock.mapped_by(str(tmp_path / "missing")) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ attacks
+@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "hard link", "pipe", "socket", "directory"])
+def test_a_lock_that_is_no_file_of_its_own_is_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "victim").touch()
+    path = tmp_path / "lock"
+    if kind == "symbolic link":
+        path.symlink_to(tmp_path / "victim")
+    elif kind == "dangling link":
+        path.symlink_to(tmp_path / "planted")
+    elif kind == "hard link":
+        os.link(tmp_path / "victim", path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o644)
+    else:
+        path.mkdir()
+    if kind in ("symbolic link", "dangling link", "socket", "directory"):
+        said = {"what": "the lock is no file, or another user's", "advice": "remove it if no broker runs"}
+    else:
+        said = {"what": "the lock is not a file of its own", "advice": "remove it if no broker runs"}
+    found = refusal(Refused, lambda: broker_lock.hold(str(path), create=True).__enter__())
+    assert found == {**said, "path": str(path)}
+    assert (tmp_path / "victim").read_bytes() == b""
+    assert not (tmp_path / "planted").exists()

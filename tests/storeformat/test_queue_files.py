@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -124,20 +123,6 @@ def test_no_runs_make_no_files() -> None:
     assert len(cq.plan_files(plan, 1000).queue) == 0
 
 
-def test_a_queue_that_ends_with_its_file_has_no_further_one() -> None:
-    files = cq.plan_files(cq.place_runs([0], [0], [100]), 50 * cq.UNIT_SIZE)
-    assert files.first_queue_offset.tolist() == [0, 50]
-    assert files.count.tolist() == [50, 50]
-
-
-def test_head_of_a_queue_whose_first_messages_are_gone() -> None:
-    plan = cq.place_runs([4], [137], [20])
-    files = cq.plan_files(plan, 50 * cq.UNIT_SIZE)
-    assert files.first_queue_offset.tolist() == [100, 150]
-    assert files.pre_blanks.tolist() == [37, 0]
-    assert (plan.first[0], plan.end[0]) == (137, 157)
-
-
 def test_notes_say_what_was_left_out() -> None:
     # first life 0-4; second life 0-2, then 1 again (late), then 7 (shifted to 3), then one below zero
     plan = cq.place_runs([1] * 5, [0, 0, 1, 7, -1], [5, 3, 1, 2, 1])
@@ -255,11 +240,6 @@ def test_runs_out_of_order_are_a_mistake_of_the_caller() -> None:
         cq.place_runs([1, 0], [0, 0], [1, 1])
 
 
-@pytest.mark.parametrize(("configured", "size"), [(6_000_000, 6_000_000), (1000, 1000), (1001, 1020), (1, 20)])
-def test_file_size_is_rounded_up_to_units(configured: int, size: int) -> None:
-    assert cq.file_size_of(configured) == size
-
-
 @pytest.mark.parametrize("file_size", [-20, 0, 30])
 def test_files_of_a_plan_hold_whole_units(file_size: int) -> None:
     plan = cq.place_runs([0], [0], [1])
@@ -325,12 +305,6 @@ def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore)
     expected = {path: path.read_bytes() for directory in directories for path in directory.iterdir()}
     assert sorted(built) == sorted(expected)
     assert [path for path in expected if built[path] != expected[path]] == []
-
-
-def test_plans_travel_to_tasks() -> None:
-    plan = cq.place_runs([0], [3], [4])
-    again = pickle.loads(pickle.dumps(plan))
-    assert again.position.tolist() == [3]
 
 
 # ------------------------------------------------------------------------------------------- batch consume queue
@@ -408,10 +382,6 @@ def test_addresses_are_those_that_the_broker_counts(file_size: int, first: int, 
     assert (found + np.int64(SIGN - 1) + np.int64(1)).tolist() == expected
     assert ext.is_address(found).all()
     assert ext.unit_offsets(found).tolist() == expected
-
-
-def test_the_first_address() -> None:
-    assert ext.addresses(0, 1, 1000).astype(">i8").tobytes().hex() == "8000000000000000"
 
 
 def test_what_is_an_address() -> None:

@@ -27,10 +27,7 @@ from storeformat.store.broker_rules import rules_of
 
 # Where the running broker's begin is an older one than it computes when it starts: a pre-blank it has just written
 # counts once it starts with a log that begins at 0; a queue that was empty while the head of the log was deleted.
-BEFORE_A_START = {
-    "lmq-5.1.4": {("%LMQ%device-7", 0): (1, 0)},
-    "retention-4.9.8": {("TopicOrder", 1): (0, 5)},
-}
+BEFORE_A_START = {"lmq-5.1.4": {("%LMQ%device-7", 0): (1, 0)}, "retention-4.9.8": {("TopicOrder", 1): (0, 5)}}
 ANSWERED = golden.stores(lambda store: "answers" in store.entry)
 
 

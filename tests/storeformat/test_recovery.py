@@ -14,7 +14,6 @@ from support.store_builder import LogBuilder
 from storeformat.errors import NotAStore, WrongSettings
 from storeformat.index.index_file import HEADER_SIZE
 from storeformat.log.segments import Segment
-from storeformat.store import store_signs
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
@@ -238,11 +237,6 @@ def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
     assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(8 * SIZE)
 
 
-def test_what_is_covered() -> None:
-    again = Redispatch(100, 100)
-    assert [again.covers(offset) for offset in (99, 100, 101)] == [False, False, True]
-
-
 # --------------------------------------------------------------------------------------------------- store signs
 CONSUME_QUEUE = "mappedFileSizeConsumeQueue"
 
@@ -334,17 +328,6 @@ def test_a_full_index_file_shows_its_numbers(tmp_path: Path) -> None:
         with pytest.raises(WrongSettings, match="maxHashSlotNum and maxIndexNum make files"):
             fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=True)
         assert fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=False) == (StoreLayout(), [])
-
-
-def test_a_few_files_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_signs, "_FILES_TO_ASK", 2)
-    queue_files(tmp_path, 1000, 1000, 2000, 2000, 2000)
-    layout, _ = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
-    assert layout.consume_queue_file_size == 1000
-    sizes = StoreLayout(max_hash_slot_num=100, max_index_num=200)
-    for number, counted in enumerate((90, 90, 60, 60, 60)):
-        put_index(tmp_path, sizes, counted, 90, name=f"2021071207094705{number}")
-    assert release_signs(str(tmp_path), sizes).counts_every_put is True
 
 
 def put_index(

@@ -44,22 +44,6 @@ def test_pairs_come_back_in_order(tmp_path: Path) -> None:
         assert open_one.key_from("default", b"c") is None
 
 
-def test_values_of_a_family_are_compressed_or_as_they_are(tmp_path: Path) -> None:
-    for family in (DEFAULT, OTHER):
-        path = tmp_path / f"{family.name}.sst"
-        rocksdb.write_sorted_file(str(path), family, [(b"k%d" % number, b"v" * 500) for number in range(9)])
-        assert (b"v" * 500 in path.read_bytes()) is (not family.compressed)
-
-
-def test_tables_are_moved_and_not_copied(tmp_path: Path) -> None:
-    first, second = (str(tmp_path / name) for name in ("1.sst", "2.sst"))
-    rocksdb.write_sorted_file(first, DEFAULT, [(b"a", b"1")])
-    rocksdb.write_sorted_file(second, OTHER, [(b"b", b"2")])
-    files = {Path(path).stat().st_ino for path in (first, second)}
-    rocksdb.make_database(str(tmp_path / "made"), {DEFAULT: [first], OTHER: [second]})
-    assert files <= {path.stat().st_ino for path in (tmp_path / "made").glob("*.sst")}
-
-
 def test_nothing_is_left_of_what_made_it(tmp_path: Path) -> None:
     names = {path.name for path in database(tmp_path).iterdir()}
     assert {"CURRENT", "IDENTITY"} < names
@@ -105,10 +89,7 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
     made = database(tmp_path)
     for path in made.glob("*.sst"):
         path.unlink()
-    with (
-        pytest.raises(NotAStore, match="cannot be read") as caught,
-        rocksdb.reading(str(made), NAMES) as open_one,
-    ):
+    with pytest.raises(NotAStore, match="cannot be read") as caught, rocksdb.reading(str(made), NAMES) as open_one:
         list(open_one.pairs("default"))
     assert caught.value.path == str(made)
 

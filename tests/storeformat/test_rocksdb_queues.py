@@ -54,11 +54,7 @@ def queues(units: Mapping[bytes, bytes] = {}, ends: Mapping[bytes, bytes] = {}) 
 
 
 def of_times(
-    times: Mapping[int, int],
-    *,
-    first: int | None = None,
-    last: int | None = None,
-    places: Mapping[int, int] = {},
+    times: Mapping[int, int], *, first: int | None = None, last: int | None = None, places: Mapping[int, int] = {}
 ) -> RocksDbQueues:
     """A queue of units with these store timestamps, each at offset 1000 + its queue offset if not told otherwise."""
     first, last = min(times) if first is None else first, max(times) if last is None else last

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.in_memory import Bytes
 from support.store_builder import Embedded, LogBuilder, Message, encode_record
-from support.surveying import RULES, a_log_of, walk
 
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk, chain_from
@@ -21,7 +20,7 @@ from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage import second_pass
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Strength, SurvivorJudge, _Rows, latest_time
 from storeformat.salvage.queue_offsets import Queue, claims_of, is_taken
-from storeformat.salvage.second_pass import _surviving_piece, find_survivors
+from storeformat.salvage.second_pass import find_survivors
 
 # ------------------------------------------------------------------------------------------------------ evidence
 MOST = (1 << 63) - 1
@@ -273,42 +272,6 @@ def test_records_before_a_survivor_that_their_queue_proves(
     assert SurvivorJudge(near)._reach_back(_Rows(a_block(claims)), row) == first
 
 
-@pytest.mark.parametrize(
-    ("numbers", "following", "end", "lowest"),
-    [
-        ((3, 9, 7), None, 0, 7),
-        ((3, 9, 7), 5, 0, 5),
-        ((3, 9, 7), 5, 8, 5),
-        ((3, 9, 7), None, 8, 9),
-        ((3, 9, 7, 0, 2), 1, 0, 7),
-        ((3, 0, 2), 1, 0, 0),
-        ((3,), None, 0, None),
-        ((3,), 0, 0, 0),
-        ((3,), 4, 0, 4),
-    ],
-)
-def test_the_lowest_place_that_follows(
-    numbers: tuple[int, ...], following: int | None, end: int, lowest: int | None
-) -> None:
-    """Of the own queue alone, and up to where it begins again."""
-    beside = [Claim(B, 1, 10), Claim((b"A", 1), 1, 10), Claim(A, 1, 10, PREPARED_FLAG)]
-    claims = [claim for number in numbers for claim in (Claim(A, number, 10), *beside)]
-    assert _Rows(a_block(claims)).lowest_later(0, following, end) == lowest
-
-
-def test_a_copy_of_a_judge_knows_the_same() -> None:
-    near = Neighbours({A: 5}, {A: 9}, 1, 20, room=91, whole=True)
-    judge = SurvivorJudge(near)
-    judge.learn(a_block(of_a(5)))
-    copy = judge.copy()
-    for other in (B, A):
-        assert copy._end(other) == judge._end(other) == (6 if other == A else 0)
-    rows = _Rows(a_block(of_a(7)))
-    assert copy._judge(rows, 0) == judge._judge(rows, 0) == Strength.STRONG
-    copy.learn(a_block(of_a(6)))
-    assert (copy._end(A), judge._end(A)) == (7, 6)
-
-
 def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
     assert latest_time([5, 3, 4], None) == 5
     assert latest_time([5, 3, 4 + DAY], None) == 4 + DAY
@@ -408,7 +371,7 @@ def reader(log: LogBuilder) -> second_pass.Reader:
     window = BlockWindow(Bytes(log.segments[0]), Segment("x", 0, SIZE))  # type: ignore[arg-type]
 
     def read(begin: int, end: int) -> ChainWalk:
-        return chain_from(window, begin, DecodeRules(), stop=end)
+        return chain_from(window, begin, DecodeRules(), stop=end, block_size=250)  # two or three records
 
     return read
 
@@ -444,8 +407,7 @@ def fitting(*items: Seen | int, near: Neighbours | None = None, start: int = 0) 
 
 
 @pytest.mark.parametrize(
-    ("lost", "fits"),
-    [(0, {1}), (LEAST - 1, {1}), (LEAST, {1, 2}), (2 * LEAST - 1, {1, 2}), (2 * LEAST, {1, 2, 3})],
+    ("lost", "fits"), [(0, {1}), (LEAST - 1, {1}), (LEAST, {1, 2}), (2 * LEAST - 1, {1, 2}), (2 * LEAST, {1, 2, 3})]
 )
 def test_lost_bytes_hold_what_is_missing(lost: int, fits: set[int]) -> None:
     """Between it and the record before it in its queue, or after it, or both."""
@@ -597,19 +559,3 @@ def test_a_chain_that_reaches_into_what_survived_stays_out() -> None:
         assert find_survivors(reader(log), near, 0, end, [], [chain]) == [chain]
         assert find_survivors(reader(log), near, 0, end, [(inner, inner + RECORD)], [chain]) == []
     assert find_survivors(reader(log), near, 0, end, [], [(1, end)]) == [], "no record begins there"
-
-
-@pytest.mark.parametrize("block_size", [64, 300, 1 << 20])
-def test_what_a_stretch_holds_of_a_queue_does_not_depend_on_blocks(block_size: int) -> None:
-    data, records = a_log_of(0, 1, 0, 2, 0, 3, 3, 0, 1, 1, 1)
-    window, *_ = walk(data)
-    piece = records[0].offset, records[-1].end
-
-    def read(begin: int, end: int) -> ChainWalk:
-        return chain_from(window, begin, RULES, stop=end, block_size=block_size)
-
-    found = _surviving_piece(read, piece, {(b"T", queue) for queue in (0, 1, 2, 4)})
-    assert found.firsts == {(b"T", 0): [0, 1], (b"T", 1): [0, 1], (b"T", 2): [0]}
-    assert found.lasts == {(b"T", 0): [2, 3], (b"T", 1): [2, 3], (b"T", 2): [0]}
-    times = [placed.message.store_timestamp for placed in records]
-    assert (found.first_times, found.last_times) == (times[:3], times[-3:])

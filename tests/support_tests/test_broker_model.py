@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.broker_check import string_to_message_properties
-from support.broker_index import IndexFile, index_key_hash
+from support.broker_index import IndexFile
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
 from support.golden_differences import index_differences, queue_differences
@@ -52,27 +52,6 @@ def entries(file: bytes, slots: int) -> list[tuple[int, int, int, int]]:
     """Key hash, offset, seconds and previous entry, from entry 1 on."""
     count = struct.unpack_from(">i", file, 36)[0]
     return list(struct.iter_unpack(">iqii", file[40 + 4 * slots + 20 : 40 + 4 * slots + 20 * count]))
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("TopicT#U0", 1902675303),
-        ("TopicT#k1", 1902674620),
-        ("TopicT#T#a||b", 678982862),
-        ("TopicT#T#z", 1146606509),
-        ("polygenelubricants", 0),
-    ],
-)
-def test_hashes_of_index_keys(key: str, expected: int) -> None:
-    assert index_key_hash(key) == expected
-
-
-def test_a_record_of_a_broker_gives_its_unit() -> None:
-    log = LogBuilder()
-    log.message(topic="TopicA", body=b"hello", keys="k1 k2", uniq_key="U0", tags="TagA", trailing_separator=False)
-    (unit,) = (data[:20] for data in dispatch(log.segments).files.values())
-    assert unit.hex() == "0000000000000000000000860000000000" + "27a807"
 
 
 def test_transactions_go_where_the_broker_sends_them() -> None:

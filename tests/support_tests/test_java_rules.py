@@ -38,14 +38,7 @@ def test_new_string_utf8(data: bytes, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a,b", ["a", "b"]),
-        (",a,,b,,", ["", "a", "", "b"]),
-        (",", []),
-        ("", [""]),
-        ("a", ["a"]),
-    ],
+    ("text", "expected"), [("a,b", ["a", "b"]), (",a,,b,,", ["", "a", "", "b"]), (",", []), ("", [""]), ("a", ["a"])]
 )
 def test_split(text: str, expected: list[str]) -> None:
     assert java_rules.split(text, ",") == expected

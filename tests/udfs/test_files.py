@@ -64,7 +64,6 @@ from udfs.files.verify import (
     QueueCheck,
     StagedRows,
     _FileBuffer,
-    _reading,
     _used_units,
 )
 from udfs.log.staged_files import Readers, Slices
@@ -590,15 +589,6 @@ def test_a_log_without_entries() -> None:
     with Readers() as readers:
         staged = StagedRows([], readers)
         assert (staged.rows.total, staged.rows.find(0), len(staged.rows.read(0, 0))) == (0, 0, 0)
-
-
-def test_nothing_is_read_after_the_end_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(bytes(range(10)))
-    with files.RangeReader(str(tmp_path / "file")) as reader:
-        read = _reading(reader, 10)
-        assert [bytes(read(*asked)) for asked in ((0, 3), (8, 2), (8, 5), (10, 1), (12, 1))] == [
-            b"\0\1\2", b"\x08\x09", b"\x08\x09", b"", b"",
-        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("spoiled", [None, 40 + 4 * 7 + 20 * 2 + 3])

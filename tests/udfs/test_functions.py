@@ -105,18 +105,6 @@ def test_hashes_are_javas(texts: list[str | None]) -> None:
     ]
 
 
-def test_tag_entries_of_an_index_are_found_by_their_key() -> None:
-    # RocketMQ 5.5.0 wrote these.
-    topics, keys = strings(*["TopicT"] * 5), strings("U0", "k1", "T#a||b", "T#a b", "T#z")
-    assert scalar.index_key_hash(topics, keys).to_pylist() == [
-        1902675303,
-        1902674620,
-        678982862,
-        1917762858,
-        1146606509,
-    ]
-
-
 def test_offset_message_ids_both_ways() -> None:
     hosts, offsets = strings("192.168.0.9:10911", "[fe80::2]:2", "nonsense", "1.2.3.4:x"), pa.array([0, 939, 1, 2])
     ids = scalar.offset_msg_id(hosts, offsets).to_pylist()

@@ -23,7 +23,6 @@ from support.reading import read
 from support.store_builder import LogBuilder, Message
 
 from storeformat.errors import WriteFailed
-from storeformat.kernels import active
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.segments import LogPart, Segment, Split, plan_splits
@@ -128,16 +127,9 @@ def one_log(tmp_path: Path, **fields: Any) -> Path:
     return log.write(tmp_path)
 
 
-def test_only_the_columns_asked_for_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan of head columns looks at no property."""
+def test_only_the_columns_asked_for_in_their_order(tmp_path: Path) -> None:
     root = one_log(tmp_path, tags="t", keys="a b", uniq_key="u")
     assert rows(root, rules_for((5, 3), columns=("tags", "keys")))[1] == {"tags": "t", "keys": ["a", "b"]}
-
-    def refuse(*unused: object) -> None:
-        raise AssertionError("properties were looked at")
-
-    for name in ("property_spans", "property_pieces"):
-        monkeypatch.setattr(active(), name, refuse)
     columns = ("size", "topic", "store_timestamp", "store_host", "offset_msg_id", "body", "dispatched")
     assert [row["topic"] for row in rows(root, rules_for((5, 3), columns=columns))] == ["A", "A"]
 
@@ -182,10 +174,13 @@ def test_columns_and_their_order() -> None:
         "born_timestamp, born_host, store_timestamp, store_host, body_crc, body_size, properties, magic_code, "
         "dispatched, salvaged, delay_level, timer_due, real_topic, inner_num, queue_run, log_run"
     )
-    spark = schemas.to_spark(schemas.MESSAGES_WITH_BODY)
-    assert spark.names == [*schemas.MESSAGES.names, "body"]
-    assert all(field.metadata["comment"] for field in spark)
-    assert set(schemas.STATISTICS_COLUMNS) <= set(schemas.MESSAGES.names)
+    made = schemas.to_spark(schemas.MESSAGES_WITH_BODY)
+    assert made.names == [*schemas.MESSAGES.names, "body"]
+    assert all(field.nullable and len(field.metadata["comment"]) > 10 for field in made)
+    assert made["keys"].dataType == spark.ArrayType(spark.StringType())
+    assert made["properties"].dataType == spark.MapType(spark.StringType(), spark.StringType())
+    assert {made[name].dataType for name in ("born_timestamp", "store_timestamp")} == {spark.TimestampType()}
+    assert set(schemas.STATISTICS_COLUMNS) | set(schemas.PARTITION_COLUMNS) <= set(schemas.MESSAGES.names)
 
 
 # -------------------------------------------------------------------------------------------------- ordered rows
@@ -352,22 +347,6 @@ def test_the_ends_of_runs(tmp_path: Path, seed: int) -> None:
     found = rows.chunk().to_pylist()
     assert by_offset(found) == plain
     assert [row["queue_run"] for row in by_offset(found)].count(1) > 2
-
-
-# ------------------------------------------------------------------------------------------------------- schemas
-def test_both_schemas_have_the_same_columns_and_comments() -> None:
-    arrow = schemas.MESSAGES_WITH_BODY
-    made = schemas.to_spark(arrow)
-    assert made.fieldNames() == arrow.names
-    assert arrow.names[-1] == schemas.BODY
-    assert all(field.nullable and len(field.metadata["comment"]) > 10 for field in made)
-    assert made["keys"].dataType == spark.ArrayType(spark.StringType())
-    assert made["properties"].dataType == spark.MapType(spark.StringType(), spark.StringType())
-    assert {made[name].dataType for name in ("born_timestamp", "store_timestamp")} == {spark.TimestampType()}
-
-
-def test_columns_that_files_are_skipped_by_are_columns() -> None:
-    assert set(schemas.STATISTICS_COLUMNS) | set(schemas.PARTITION_COLUMNS) <= set(schemas.MESSAGES.names)
 
 
 def test_columns_in_the_order_that_is_asked_for() -> None:

@@ -1,7 +1,9 @@
-"""Scans of splits, and searches in them."""
+"""Scans of splits, searches in them, and what a task's failures are."""
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
 
-from storeformat.errors import RecordDefect, WriteFailed
+from storeformat.errors import DamagedLog, RecordDefect, WriteFailed
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split, plan_splits
@@ -19,6 +21,8 @@ from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.survey import Broken
+from udfs import failures
+from udfs.failures import Failure, Told
 from udfs.log import find_records
 from udfs.log import scan as scanning
 from udfs.log.find_records import FindRecords, RecordFound, RecordsAsked, SurveyTask
@@ -86,11 +90,6 @@ def test_a_cluster_must_see_the_staging_directory(tmp_path: object) -> None:
     task = ScanTask(f"{tmp_path}/gone", DecodeRules(), DispatchRules(()))
     with pytest.raises(WriteFailed, match="not every machine"):
         list(task(iter([])))
-
-
-def test_runs_are_packed_as_they_are() -> None:
-    found = scan(a_log())
-    assert np.array_equal(found.runs.counts, [2])
 
 
 def test_the_report_of_a_sound_split() -> None:
@@ -286,3 +285,36 @@ def test_properties_that_differ_without_a_crc_show_no_side_that_is_right(tmp_pat
     sides = segment(tmp_path / "one", log.segments[0]), segment(tmp_path / "other", bytes(other))
     (difference,) = compare_copies(iter([SharedRange(*sides, 0, log.end_offset)]))
     assert difference == record.end - 2
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+def task(items: Iterator[int | Exception]) -> Iterator[int]:
+    for item in items:
+        if isinstance(item, Exception):
+            raise item
+        yield item
+
+
+FULL = OSError(28, "No space left on device", "/full/x")
+DAMAGED = DamagedLog("bad size", offset=7, advice="salvage")
+
+
+@pytest.mark.parametrize("error", [FULL, DAMAGED, WriteFailed("changed")])
+def test_a_failure_is_the_last_row_and_survives_the_way(error: Exception) -> None:
+    one, failure = pickle.loads(pickle.dumps(list(Told(task, attempts=1)(iter([1, error, 2])))))
+    assert (one, type(failure), type(failure.error)) == (1, Failure, type(error))
+    assert (str(failure.error), vars(failure.error)) == (str(error), vars(error))
+
+
+def test_a_defect_stays_an_exception() -> None:
+    with pytest.raises(KeyError):
+        list(Told(task, attempts=1)(iter([KeyError("x")])))
+
+
+@pytest.mark.parametrize("error", [FULL, WriteFailed("changed")])
+def test_what_could_be_read_elsewhere_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(type(error)):
+        list(Told(task, attempts=4)(iter([error])))
+    monkeypatch.setattr(failures, "_attempt", lambda: 4)
+    assert list(Told(task, attempts=4)(iter([error]))) == [Failure(error)]  # type: ignore[arg-type]
+    assert [type(row) for row in Told(task, attempts=9)(iter([DAMAGED]))] == [Failure]

@@ -202,13 +202,6 @@ def test_nothing_is_written_where_nothing_is_staged_for_queues(tmp_path: Path, m
     assert {entry.suffix for entry in (tmp_path / "staging").iterdir()} == {".units", ".entries"}
 
 
-def test_no_runs_have_the_types_of_some() -> None:
-    nothing = Runs.concatenate([])
-    assert [getattr(nothing, field.name).dtype.str for field in fields(Runs)] == [
-        "<i4", "<i4", "<i8", "<i8", "<i8", "<i8", "<i8", "|b1",
-    ]  # fmt: skip
-
-
 def test_sums_of_offsets_have_64_bits() -> None:
     writer, entries = RunWriter("", "s", with_times=False), EntryWriter("", "s.entries")
     for count in (3, 2):

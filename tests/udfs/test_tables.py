@@ -97,14 +97,7 @@ def test_offsets_are_half_open(log: LogBuilder, tmp_path: Path, begin: int, end:
 
 @pytest.mark.parametrize(
     ("offsets_asked", "read"),
-    [
-        (ALWAYS, [0, 1, 2]),
-        ((100, 200), [1]),
-        ((99, 200), [0, 1]),
-        ((100, 201), [1, 2]),
-        ((300, 400), []),
-        ((0, 0), []),
-    ],
+    [(ALWAYS, [0, 1, 2]), ((100, 200), [1]), ((99, 200), [0, 1]), ((100, 201), [1, 2]), ((300, 400), []), ((0, 0), [])],
 )
 def test_partitions_by_offset(offsets_asked: tuple[int, int], read: list[int]) -> None:
     one = Segment("x", 0, 300)

@@ -1,0 +1,335 @@
+"""Settings: names as in broker.conf, values that a broker could use, and what each release makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from support import golden
+from support.rebuilding import rules_of_release
+
+from storeformat.errors import WrongSettings
+from storeformat.store.broker_conf import BrokerConf, read_broker_conf
+from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
+from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, is_file_name
+from storeformat.store.queue_places import QUEUE_STORE_SETTINGS
+from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
+from storeformat.store.store import find_store
+
+
+# --------------------------------------------------------------------------------------------------------------- layout
+def test_settings_go_by_the_names_of_broker_conf() -> None:
+    given = {"mappedFileSizeCommitLog": "65536", "messageIndexEnable": "False", "enableDLegerCommitLog": "true"}
+    layout = apply_settings(StoreLayout(), given)
+    assert layout.mapped_file_size_commit_log == 65_536
+    assert (layout.message_index_enable, layout.enable_d_leger_commit_log) == (False, True)
+    assert layout.settings()["mappedFileSizeCommitLog"] == 65_536
+    assert apply_settings(layout, {name: str(value) for name, value in layout.settings().items()}) == layout
+    assert broker_name("store_path_d_ledger_commit_log") == "storePathDLedgerCommitLog"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mappedFileSizeCommitLog", "0"),
+        ("mappedFileSizeCommitLog", str(1 << 31)),
+        ("mappedFileSizeCommitLog", "1g"),
+        ("maxIndexNum", "1"),
+        ("messageIndexEnable", "yes"),
+        ("messageDelayLevel", "soon"),
+        ("maxHashSlotNum", str((1 << 31) - 1)),
+    ],
+)
+def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str) -> None:
+    with pytest.raises(WrongSettings):
+        apply_settings(StoreLayout(), {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("mappedFileSizeCommitLog", "0", ("mappedFileSizeCommitLog is out of range", 0, "1 to 2147483647")),
+        ("mappedFileSizeConsumeQueue", "0", ("mappedFileSizeConsumeQueue is out of range", 0, "1 to 2147483647")),
+        (
+            "mappedFileSizeConsumeQueue",
+            "2147483648",
+            ("mappedFileSizeConsumeQueue is out of range", 1 << 31, "1 to 2147483647"),
+        ),
+        ("maxHashSlotNum", "-1", ("maxHashSlotNum is out of range", -1, "1 to 2147483647")),
+        ("maxIndexNum", "1", ("maxIndexNum is out of range", 1, "2 to 2147483647")),
+        ("maxIndexNum", "2147483648", ("maxIndexNum is out of range", 2147483648, "2 to 2147483647")),
+        ("maxIndexNum", "1g", ("maxIndexNum is not an integer", "1g", "bytes or a count, and no blank")),
+        ("messageIndexEnable", "yes", ("messageIndexEnable is not a boolean", "yes", "true or false")),
+    ],
+)
+def test_a_refusal_says_what_was_found_and_expected(name: str, value: str, said: tuple[object, ...]) -> None:
+    with pytest.raises(WrongSettings) as refused:
+        apply_settings(StoreLayout(), {name: value})
+    assert (refused.value.what, refused.value.found, refused.value.expected) == said
+
+
+def test_the_least_that_a_broker_could_use() -> None:
+    least = {"mappedFileSizeCommitLog": "1", "mappedFileSizeConsumeQueue": "1", "maxHashSlotNum": "1"}
+    layout = apply_settings(StoreLayout(), {"brokerName": "b", **least, "maxIndexNum": "2"})
+    assert (layout.consume_queue_file_size, layout.index_file_size) == (20, 84)
+    most = apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "2147483647"})
+    assert most.mapped_file_size_commit_log == 2147483647
+    assert apply_settings(StoreLayout(), {"xyzzy": "5"}) == StoreLayout()
+
+
+def test_a_queue_file_has_whole_units() -> None:
+    layout = apply_settings(StoreLayout(), {"mappedFileSizeConsumeQueue": "1001"})
+    assert layout.consume_queue_file_size == 1020
+    assert StoreLayout().consume_queue_file_size == 6_000_000
+    assert StoreLayout().index_file_size == 40 + 5_000_000 * 4 + 20_000_000 * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("0" * 20, True),
+        ("0" * 19, False),
+        ("0" * 21, False),
+        ("0" * 19 + "a", False),
+        ("٠" * 20, False),
+        ("09223372036854775807", True),
+        ("09223372036854775808", False),
+    ],
+)
+def test_a_file_is_named_by_its_offset(name: str, is_one: bool) -> None:
+    assert is_file_name(name) == is_one
+    assert file_name(1 << 30) == "00000000001073741824"
+
+
+# ---------------------------------------------------------------------------------------------------------- broker conf
+def test_the_command_line_wins(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(b"a = 1 \nmaxIndexNum = 2\nname = \xff\\u00fc\\t\n")
+    assert read_broker_conf(str(conf), (("maxIndexNum", "3"), ("maxHashSlotNum", "4"))) == BrokerConf(
+        {"a": "1 ", "maxIndexNum": "3", "maxHashSlotNum": "4", "name": "ÿü\t"}, path=str(conf)
+    )
+    assert read_broker_conf(None, ()) == BrokerConf({}, from_file=False)
+    assert BrokerConf().from_file
+
+
+def test_what_java_does_not_read(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(rb"brokerName = C:\users")
+    with pytest.raises(WrongSettings, match="needs four hexadecimal digits"):
+        read_broker_conf(str(conf))
+
+
+def test_values_are_those_that_a_broker_takes() -> None:
+    """As MixAll#properties2Object of 5.3.3 and 5.5.0 set them, called for these texts."""
+    settings = BrokerConf({"n": "+7", "m": "7 ", "x": "0x7", "yes": "TRUE", "blank": "true ", "no": "yes", "t": " x "})
+    assert [settings.number(name, 1) for name in ("n", "m", "x", "absent")] == [7, 1, 1, 1]
+    assert [settings.flag(name, default=True) for name in ("yes", "blank", "no", "absent")] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert not settings.flag("absent", default=False)
+    assert (settings.text("t", ""), settings.text("absent", " y ")) == ("x", "y")
+    sizes = BrokerConf({"maxIndexNum": "many", "brokerName": "many", "deleteWhen": "04 "})
+    assert list(sizes.not_taken()) == [("maxIndexNum", "many")]
+    assert BrokerConf({"p": " /a, /b,,/a "}).paths("p") == ["/a", " /b"]
+
+
+def test_a_value_that_shapes_files_and_is_not_taken() -> None:
+    with pytest.raises(WrongSettings) as caught:
+        BrokerConf({"maxIndexNum": "7 "}, path="b.conf").layout()
+    assert str(caught.value) == (
+        "maxIndexNum is not an integer: found 7 , expected bytes or a count, and no blank (b.conf)"
+    )
+
+
+def test_a_number_is_an_int_and_a_torn_file_is_refused(tmp_path: Path) -> None:
+    conf = BrokerConf({"fileReservedTime": "2147483648", "deleteWhen": "04"})
+    assert (conf.number("fileReservedTime", 72), list(conf.not_taken())) == (72, [("fileReservedTime", "2147483648")])
+    (tmp_path / "broker.conf").write_bytes(b"storePathRootDir=/data\0\0\n")
+    with pytest.raises(WrongSettings, match="is torn: a value holds a byte of zero"):
+        read_broker_conf(str(tmp_path / "broker.conf"))
+
+
+# -------------------------------------------------------------------------------------------------------- setting names
+def test_every_setting_that_counts_here_is_a_brokers() -> None:
+    shaping = {broker_name(field.name) for field in fields(StoreLayout)} | set(QUEUE_STORE_SETTINGS)
+    assert {EFFECTS[name] for name in shaping} <= {"files", "kept"}
+    assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= set(EFFECTS)
+    assert set(EFFECTS.values()) == {"files", "kept", "delivered", ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("maxIndexNumm", ["maxIndexNum"]),
+        ("MAXINDEXNUM", ["maxIndexNum"]),
+        ("mappedFileSizeCommitlog", ["mappedFileSizeCommitLog"]),
+        ("qqqqqqqq", []),
+    ],
+)
+def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
+    assert nearest_names(name)[:1] == meant
+    with pytest.raises(WrongSettings, match="no such setting: found"):
+        read_broker_conf(None, ((name, "1"),))
+
+
+def test_at_most_three_names_are_offered() -> None:
+    known = [name for name in EFFECTS if name.startswith("tieredStoreGroupCommit")]
+    assert len(known) > 3
+    assert len(nearest_names("tieredStoreGroupCommi")) == 3
+
+
+def test_releases_that_lack_a_setting() -> None:
+    for name, lacking in (
+        ("timerWheelEnable", ("4.6", "4.8", "4.9")),
+        ("forceVerifyPropCRC", ("4.6", "4.8", "4.9", "5.0", "5.1")),
+        ("useSeparateStorePathForRocksdbCQ", ("4.6", "4.8", "4.9", "5.0", "5.1", "5.3")),
+        ("maxIndexNum", ()),
+        ("brokerId", ()),
+        ("of.no.table", ()),
+    ):
+        assert tuple(version for version in VERSIONS if not is_known(name, version)) == lacking
+
+
+def test_what_is_judged_depends_on_the_release(tmp_path: Path) -> None:
+    conf = BrokerConf({"enableControllerMode": "true", "maxIndexNum": "7"})
+    assert find_store(str(tmp_path), conf, "4.9.8").conf.given == {"maxIndexNum": "7"}
+    assert find_store(str(tmp_path), conf).conf == find_store(str(tmp_path), conf, "5.1").conf == conf
+
+
+def test_a_setting_without_effect_changes_nothing() -> None:
+    assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}) == StoreLayout()
+    assert not EFFECTS["flushDiskType"]
+    names = ("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable", "maxRecoveryCommitlogFiles")
+    assert [EFFECTS[name] for name in names] == ["files", "kept", "delivered", ""]
+
+
+# --------------------------------------------------------------------------------------------------------- broker rules
+_4_9 = {"corrects_delay_offsets", "reads_several_paths"}
+_5_0 = _4_9 | {
+    "search_min_offset", "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
+    "reads_batches_and_timers",
+}  # fmt: skip
+_5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories"}
+_5_3 = _5_1 | {
+    "deletes_empty_file",
+    "wants_property_crc",
+    "trims_settings",
+    "knows_rocksdb",
+    "dispatch_uncommitted",
+    "starts_at_furthest_queue",
+    "takes_offsets_file",
+}
+
+_5_5 = _5_3 | {
+    "dispatches_after_queues",
+    "bounded_recovery",
+    "index_tags",
+    "checkpoint_queue_offset",
+    "restores_databases",
+}
+
+
+@pytest.mark.parametrize(
+    ("release", "flags"),
+    [
+        ("4.7.0", {"split_parser", "count_every_put"}),
+        ("4.9.0", {"split_parser"}),
+        ("4.9.8", _4_9),
+        ("5.0.0", _5_0 | {"leaves_gaps"}),
+        ("5.1.0", _5_0 | {"leaves_gaps"}),
+        ("5.1.4", _5_1),
+        ("5.3.3", _5_3),
+        ("5.5.0", _5_5),
+    ],
+)  # fmt: skip
+def test_flags_of_a_release(release: str, flags: set[str]) -> None:
+    rules = rules_of(rules_of_release(release))
+    assert {name for name, value in vars(rules).items() if value is True} == flags
+
+
+_WITHIN = {
+    "corrects_delay_offsets",
+    "may_read_long_topics",
+    "reads_long_topics",
+    "passes_over_directories",
+    "deletes_empty_file",
+}
+_SINCE_5_3_2 = {"starts_at_furthest_queue", "takes_offsets_file", "dispatches_after_queues"}
+_WITHIN |= {*_SINCE_5_3_2, "leaves_gaps"}
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "exact"),
+    [
+        ("4.5.2", "4.6", set()), ("4.7.0", "4.6", set()), ("4.7.1", "4.8", set()), ("4.9.1", "4.9", set()),
+        ("V4_9_8", "4.9", {"corrects_delay_offsets"}),
+        ("rocketmq-all-5.0.0", "5.0", {"corrects_delay_offsets", "leaves_gaps"}),
+        ("5.1.0", "5.0", {"corrects_delay_offsets", "may_read_long_topics", "reads_long_topics",
+                          "passes_over_directories"}),
+        ("5.2", "5.3", None), ("5.4", "5.5", None), ("5.5.1-SNAPSHOT", "5.5", _WITHIN - {"leaves_gaps"}),
+        ("release-5.3.1", "5.3", _WITHIN - {*_SINCE_5_3_2, "leaves_gaps"}),
+        ("5.6.0", "5.5", _WITHIN - {"leaves_gaps"}),
+    ],
+)  # fmt: skip
+def test_a_release_as_people_write_it(text: str, version: str, exact: set[str] | None) -> None:
+    rules = rules_of(text)
+    assert rules.version == version
+    if exact is None:
+        assert rules == rules_of(version)
+    else:
+        assert {name for name in _WITHIN if getattr(rules, name)} == exact
+
+
+@pytest.mark.parametrize("text", ["", "5", "6.0.0", "3.2.6", "5.x", "4.7", "latest", "5.3.3.1"])
+def test_what_is_no_release(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no release of|give all three numbers"):
+        rules_of(text)
+
+
+@pytest.mark.parametrize(
+    ("topic", "excluded_in"),
+    [
+        ("Orders", set()),
+        ("%RETRY%group", {"5.1", "5.3", "5.5"}),
+        ("SCHEDULE_TOPIC_XXXX", {"5.1", "5.3", "5.5"}),
+        ("rmq_sys_wheel_timer", {"5.1", "5.3", "5.5"}),
+        ("rmq_sys_other", {"5.3", "5.5"}),
+    ],
+)
+def test_topics_without_light_queues(topic: str, excluded_in: set[str]) -> None:
+    """``ConsumeQueue#checkMultiDispatchQueue`` names the timer's topic in 5.1.2, and all ``rmq_sys_`` from 5.2.0 on."""
+    found = {
+        version
+        for version in VERSIONS
+        for rules in [rules_of(version)]
+        if topic in rules.no_light_topics or topic.startswith(rules.no_light_prefixes)
+    }
+    assert found == excluded_in
+
+
+@pytest.mark.parametrize(
+    ("signs", "version"),
+    [
+        (ReleaseSigns(), DEFAULT),
+        (ReleaseSigns(has_rocksdb_store=True), "5.5"),
+        (ReleaseSigns(checkpoint_tail=(0, 0, 1)), "5.5"),
+        (ReleaseSigns(checkpoint_tail=(0, 1, 0)), "5.3"),
+        (ReleaseSigns(checkpoint_tail=(1, 0, 0)), DEFAULT),
+        (ReleaseSigns(checkpoint_tail=(1, 1)), "5.3"),
+        (ReleaseSigns(checkpoint_tail=(1,)), DEFAULT),
+        (ReleaseSigns(counts_every_put=True, checkpoint_tail=(0, 1, 0)), "4.6"),
+        (ReleaseSigns(counts_every_put=True), "4.6"),
+        (ReleaseSigns(counts_every_put=False), DEFAULT),
+    ],
+)
+def test_what_a_store_shows(signs: ReleaseSigns, version: str) -> None:
+    assert guess_version(signs)[0] == version
+
+
+@pytest.mark.golden
+def test_every_golden_release_has_rules() -> None:
+    assert {rules_of_release(store.version) for store in golden.stores()} <= set(VERSIONS)
