@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Sequence
 from functools import cache
 from inspect import get_annotations
 from typing import Any, NoReturn
@@ -32,6 +33,16 @@ _OTHER_TEXTS = {
     ("id", "topic"): "its topic: the id is then a UNIQ_KEY, as producers know it",
     ("lag", "group"): "only this group",
 }
+
+# org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
+VALUED = frozenset({
+    "--archives", "--class", "--conf", "-c", "--deploy-mode", "--driver-class-path", "--driver-cores",
+    "--driver-java-options", "--driver-library-path", "--driver-memory", "--exclude-packages", "--executor-cores",
+    "--executor-memory", "--files", "--jars", "--keytab", "--kill", "--master", "--name", "--num-executors",
+    "--packages", "--principal", "--properties-file", "--proxy-user", "--py-files", "--queue", "--remote",
+    "--repositories", "--status", "--total-executor-cores",
+})  # fmt: skip
+SWITCHES = frozenset({"--load-spark-defaults", "--supervise", "--usage-error", "--verbose", "-v"})
 
 
 class Parser(argparse.ArgumentParser):
@@ -103,3 +114,20 @@ def _add_questions(parser: Parser) -> None:
         for field in (*needs.split(), *takes.split()):
             _add(one, field, hints[field], needed=field in needs.split(), text=_OTHER_TEXTS.get((kind, field)))
         add_options(one, LogOptions, needed=False)
+
+
+def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:
+    """Options for spark-submit, and the rest from the job's name on."""
+    at = 0
+    while at < len(arguments) and arguments[at] not in jobs:
+        word = arguments[at]
+        name, equals, _ = word.partition("=")
+        if word in VALUED:
+            at += 2
+        elif word in SWITCHES or (equals and name in VALUED):
+            at += 1
+        elif word.startswith("-") and any(argument in jobs for argument in arguments[at:]):
+            raise UsageError(f"{word} is not an option of spark-submit", advice="options of a job come after its name")
+        else:
+            break
+    return list(arguments[:at]), list(arguments[at:])

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.cli import standard_streams
-from jobs.cli.arguments import Parser, add_arguments, add_options
+from jobs.cli.arguments import Parser, add_arguments, add_options, split_command_line
 from jobs.contract import metrics
 from jobs.contract import options as job_options
 from jobs.contract.report import Interrupted, Report, failure_report, printable
 from jobs.contract.reporter import Reporter
 from jobs.spark import launch, session
-from jobs.spark.options import split_command_line, values_of
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 from storeformat.storage import locations
@@ -140,7 +139,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         if not debug:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
-        if values_of(spark_options, "--deploy-mode") == ["cluster"] and not launch.STARTED_BY_SPARK:
+        if launch.values_of(spark_options, "--deploy-mode") == ["cluster"] and not launch.STARTED_BY_SPARK:
             launch.become_spark_submit(spark_options, job_words)
         with orderly_signals():
             report = run_job(job_name, jobs[job_name], options, spark_options)

@@ -124,7 +124,7 @@ def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
     topics = store.configs[_TOPICS].value
     if not topics or store.config_in_databases:  # without a topic see ``config_files``
         return
-    lacking = sorted({topic for topic, _ in store.queues if topic not in topics and not _is_the_brokers(topic)})
+    lacking = sorted({topic for topic, _ in store.queues if topic not in topics and not is_the_brokers(topic)})
     if lacking:
         yield Reason.of("topics_not_configured", count=len(lacking), first=first_of(lacking))
 
@@ -136,11 +136,12 @@ def configured_topics(store: StoppedStore) -> list[str]:
     return sorted(
         topic
         for topic in topics
-        if topic not in own and not topic.endswith("_REPLY_TOPIC") and not _is_the_brokers(topic)
+        if topic not in own and not topic.endswith("_REPLY_TOPIC") and not is_the_brokers(topic)
     )
 
 
-def _is_the_brokers(topic: str) -> bool:
+def is_the_brokers(topic: str) -> bool:
+    """Whether a broker makes the topic by itself, and never deletes it."""
     return topic in MADE_BY_BROKER or topic.startswith(("rmq_sys_", "RMQ_SYS_", "%LMQ%"))
 
 
@@ -157,7 +158,7 @@ def queues_not_read(store: StoppedStore) -> Iterator[Reason]:
         committed.setdefault(topic, []).append(own)
     unread, messages = [], 0
     for (topic, queue_id), queue in sorted(store.queues.items()):
-        if topic not in topics or queue_id < topics[topic].read or _is_the_brokers(topic) or queue.end <= queue.begin:
+        if topic not in topics or queue_id < topics[topic].read or is_the_brokers(topic) or queue.end <= queue.begin:
             continue
         if min((own.get(queue_id, 0) for own in committed.get(topic, ())), default=0) < queue.end:
             unread.append(f"{topic}:{queue_id}")
@@ -178,7 +179,7 @@ def queues_fewer_than_configured(store: StoppedStore) -> Iterator[Reason]:
         there.setdefault(topic, set()).add(queue_id)
     lacking = []
     for topic, queues in sorted(topics.items()):
-        if topic in there and not _is_the_brokers(topic) and queues.write <= 1024:
+        if topic in there and not is_the_brokers(topic) and queues.write <= 1024:
             lacking += [f"{topic}:{queue_id}" for queue_id in sorted(set(range(queues.write)) - there[topic])]
     if lacking:
         yield Reason.of("queues_fewer_than_configured", count=len(lacking), first=first_of(lacking))

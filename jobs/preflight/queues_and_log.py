@@ -20,7 +20,7 @@ import numpy as np
 
 from jobs.contract.commands import command
 from jobs.contract.reporter import duration_text
-from jobs.preflight.configuration import configured_topics
+from jobs.preflight.configuration import configured_topics, is_the_brokers
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
@@ -37,7 +37,7 @@ from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, StoreLayout, is_file_name
 from storeformat.store.log_directories import with_committed
 from storeformat.store.queue_ends import QueueEnd
-from storeformat.store.queue_replay import given_twice, misplaced, points_to
+from storeformat.store.queue_replay import given_twice, misplaced, points_to, without_own_unit
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
 
@@ -182,8 +182,9 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
         return
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
     found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
-    for key, rows in tail.rows_of.items():
-        if key in queues and (wrong := misplaced(tail, rows, queues[key])).size:
+    for key in without_own_unit(tail, queues):
+        rows = tail.rows_of[key]
+        if (wrong := misplaced(tail, rows, queues[key])).size:
             twice = given_twice(tail, rows, wrong, queues[key])
             found["wrong_units"].append(wrong[~twice])
             found["queue_offsets_twice"].append(wrong[twice])
@@ -230,7 +231,7 @@ def _by_certainty(store: StoppedStore, not_served: Bools) -> tuple[Int64s, Int64
     served = {topic for topic, _ in store.queues}
     for number, key in enumerate(tail.keys):
         configured = key[0] in topics if topics is not None else key[0] in served or not served
-        certain[number] = key in store.queues or configured or key[0].startswith(LIGHT_PREFIX)
+        certain[number] = key in store.queues or configured or is_the_brokers(key[0])
         anew[number] = -1 if key in store.queues else births.get(key[0], -1)
     older_life = tail.offsets < anew[tail.key_of]
     sure = certain[tail.key_of] & ~older_life

@@ -1,7 +1,6 @@
 """Spark, from its start to its end.
 
 ================  ====================================================================================================
-``options``       the options of spark-submit before a job
 ``launch``        what its JVM is started with
 ``session``       Spark for the length of a job, and what runs the job's tasks
 ``spark_errors``  what Spark raises, as exceptions of this program

@@ -14,14 +14,17 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
 from jobs.contract.report import PACKAGES
-from jobs.spark.options import CONF, ROOT, values_of
 from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties
 
+ROOT = Path(__file__).resolve().parents[2]
+_OF_WHEEL = Path(__file__).with_name("conf")
+CONF = _OF_WHEEL if _OF_WHEEL.is_dir() else ROOT / "conf"
 STARTED_BY_SPARK = "PYSPARK_GATEWAY_PORT" in os.environ
 """True in cluster mode: spark-submit started this program, with its options."""
 
@@ -29,9 +32,6 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_QUIET = ("--conf", "spark.ui.showConsoleProgress=false")
-_LONGEST_PLACE = 103 - len("/.00000000-0000-0000-0000-000000000000.sock")
-"""Bytes of a directory in which every system takes a Unix socket of Spark's."""
 
 
 def environment(
@@ -47,15 +47,13 @@ def environment(
         flags += [f'"-XX:SharedArchiveFile={archive}"', "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if not lasts:  # by itself Java then reserves 48 MB for code, and compiles nothing more when they are full
         flags += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    known = os.environ
+    settings = ["--conf", "spark.ui.showConsoleProgress=false", *(delta_options(options) if delta else ())]
     return {
-        "PYSPARK_SUBMIT_ARGS": shlex.join(
-            [*_QUIET, *(delta_options(options) if delta else ()), *options, "pyspark-shell"]
-        ),
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*settings, *options, "pyspark-shell"]),
         "PYSPARK_PYTHON": sys.executable,  # for Python that the driver starts; executors use the context's
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [known.get("PYTHONPATH")])]),
-        "SPARK_DRIVER_MEMORY": known.get("SPARK_DRIVER_MEMORY", "2g"),
-        "SPARK_SUBMIT_OPTS": " ".join([*flags, known.get("SPARK_SUBMIT_OPTS", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "SPARK_DRIVER_MEMORY": os.environ.get("SPARK_DRIVER_MEMORY", "2g"),
+        "SPARK_SUBMIT_OPTS": " ".join([*flags, os.environ.get("SPARK_SUBMIT_OPTS", "")]),
     }
 
 
@@ -73,7 +71,7 @@ def defaults(directory: str, *, local: bool) -> dict[str, str]:
             settings |= parse_properties((CONF / file).read_text(encoding="utf-8"))
     if local:
         settings["spark.local.dir"] = directory
-        if len(os.fsencode(directory)) <= _LONGEST_PLACE:
+        if len(os.fsencode(directory)) <= 60:  # the path of a Unix socket in it has 43 bytes more, and at most 103
             settings["spark.python.unix.domain.socket.enabled"] = "true"
             settings["spark.python.unix.domain.socket.dir"] = directory
     return settings
@@ -117,5 +115,15 @@ def become_spark_submit(options: Sequence[str], job_arguments: Sequence[str]) ->
     ours = application_zip(tempfile.mkdtemp(prefix="rocketmq-store-spark-"))
     packages = ("--py-files", ",".join([*values_of(options, "--py-files"), ours]))
     sys.stdout.flush()
-    program = str(spark_home() / "bin" / "spark-submit")
-    os.execv(program, [program, *options, *packages, str(ROOT / "jobs" / "__main__.py"), *job_arguments])
+    program, job = str(spark_home() / "bin" / "spark-submit"), str(ROOT / "jobs" / "__main__.py")
+    os.execv(program, [program, *options, *packages, job, *job_arguments])
+
+
+def values_of(options: Sequence[str], name: str) -> list[str]:
+    following = [value for word, value in pairwise(options) if word == name]
+    return following + [word.partition("=")[2] for word in options if word.startswith(f"{name}=")]
+
+
+def is_local(master: str) -> bool:
+    """True if executors are threads of the driver's JVM (``local-cluster`` has processes)."""
+    return master == "local" or master.startswith("local[")

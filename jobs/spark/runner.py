@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs.spark.options import is_local
+from jobs.spark.launch import is_local
 from storeformat.errors import WriteFailed
 from udfs.failures import Failure, Told
 

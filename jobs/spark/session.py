@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.reporter import Progress, Reporter
 from jobs.spark import launch
-from jobs.spark.options import is_local
+from jobs.spark.launch import is_local
 from jobs.spark.runner import SparkRunner
 from jobs.spark.spark_errors import SparkError, plain_errors
 from storeformat.errors import DependencyMissing, StoreFormatError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # importing pyspark takes 0.3 s, pyspark.sql more
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-OLDEST = 4  # major version of Spark
 _TO_START, _TO_END = 60, 300  # seconds; to write a class archive at its end takes a JVM a minute on a busy machine
 
 
@@ -48,11 +47,8 @@ class Spark:
         if not self._begun and active_context() is None and self._failed is None:
             self._begun = True
             self._directory = tempfile.mkdtemp(prefix="rocketmq-store-spark-")
-            variables = {}
-            if not launch.STARTED_BY_SPARK:
-                variables = launch.environment(
-                    self._directory, self._options, delta=delta, lasts=lasts or not self._name, debug=self._debug
-                )
+            flags = {"delta": delta, "lasts": lasts or not self._name, "debug": self._debug}
+            variables = {} if launch.STARTED_BY_SPARK else launch.environment(self._directory, self._options, **flags)
             threading.Thread(target=self._run, args=(variables,), name="start of Spark", daemon=True).start()
 
     def _run(self, variables: dict[str, str]) -> None:
@@ -68,8 +64,8 @@ class Spark:
         from pyspark import SparkConf, SparkContext, __version__
         from pyspark.java_gateway import launch_gateway
 
-        if int(__version__.partition(".")[0]) < OLDEST:
-            raise DependencyMissing(f"this is Spark {__version__}, and {OLDEST}.0 or later is needed")
+        if int(__version__.partition(".")[0]) < 4:
+            raise DependencyMissing(f"this is Spark {__version__}, and 4.0 or later is needed")
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         try:  # stdout belongs to the report
@@ -137,14 +133,11 @@ class Spark:
 
 
 def _forget() -> None:
-    """Let the next session of this process start another JVM."""
-    from pyspark import SparkContext
+    from pyspark import SparkContext  # the next session of this process starts another JVM
 
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     if "pyspark.sql" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        SparkSession._instantiatedSession = None
+        sys.modules["pyspark.sql"].SparkSession._instantiatedSession = None
 
 
 def active_context() -> Any:

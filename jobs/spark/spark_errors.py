@@ -22,14 +22,8 @@ _SAID: dict[str, tuple[type[StoreFormatError], str]] = {
     "Error from python worker:\n": (DependencyMissing, _A_PYTHON),
     "ModuleNotFoundError: ": (DependencyMissing, _A_PYTHON),
     "UnsatisfiedLinkError: ": (DependencyMissing, "TMPDIR=DIRECTORY names one on a file system without noexec"),
-    "No FileSystem for scheme": (
-        DependencyMissing,
-        "--packages org.apache.hadoop:hadoop-aws:3.5.0 brings S3 for Delta",
-    ),
-    "invalid null input: name": (
-        DependencyMissing,
-        "Spark needs a user with a name: a line in /etc/passwd, or nss_wrapper",
-    ),
+    "No FileSystem for scheme": (DependencyMissing, "--packages org.apache.hadoop:hadoop-aws:3.5.0 has S3"),
+    "invalid null input: name": (DependencyMissing, "Spark needs a user with a name: a line in /etc/passwd"),
     "Connection refused": (WriteFailed, "Spark's JVM has ended; short of memory? --driver-memory gives it more"),
 }
 """What Spark says of failures that are neither ours nor its own, with exit code and advice."""
@@ -41,9 +35,7 @@ class SparkError(Exception):
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn what Spark raises into an error of ours, or SparkError; not failures of tasks (``udfs.failures``). Spark's
-    own exceptions ask the JVM for their text, which has ended by the time they are printed.
-    """
+    """Turn what Spark raises into an error of ours, or SparkError, whose text needs no JVM; not failures of tasks."""
     try:
         yield
     except Exception as error:

@@ -54,7 +54,8 @@ def store_of(root: Path) -> Path:
     (root / "commitlog").mkdir(parents=True)
     for number in range(SEGMENTS):
         with (root / "commitlog" / f"{number * SEGMENT:020d}").open("wb") as segment:
-            segment.write(tail if number == SEGMENTS - 1 else tail[:1000])
+            own = (number * SEGMENT).to_bytes(8, "big")
+            segment.write(tail if number == SEGMENTS - 1 else tail[:28] + own + tail[36:1000])
             segment.truncate(SEGMENT)
     units: dict[tuple[str, int], list[bytes]] = {}
     for topic, queue_id, offset, size in rows:

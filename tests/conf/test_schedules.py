@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from jobs.cli.arguments import split_command_line
 from jobs.cli.command_line import JOBS, parse
-from jobs.spark import options as spark_options
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SCRIPT = "/opt/rocketmq-store-spark/spark-submit.sh"
@@ -29,7 +29,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_commands_are_right(command: str) -> None:
-    options, words = spark_options.split_command_line(shlex.split(command), JOBS)
+    options, words = split_command_line(shlex.split(command), JOBS)
     assert parse(words, JOBS)[0] in ("load", "preflight")
     assert options in ([], ["--master", "local[2]"])
 
@@ -68,7 +68,7 @@ def test_airflow_takes_the_dag(tmp_path: Path) -> None:
     for name, line in facts["tasks"].items():
         words = shlex.split(line)
         assert words[0] == SCRIPT
-        options, rest = spark_options.split_command_line(words[1:], JOBS)
+        options, rest = split_command_line(words[1:], JOBS)
         assert (options, parse(rest, JOBS)[0]) == (["--master", "local[2]"], name)
 
 

@@ -22,7 +22,7 @@ from jobs.contract.report import size_text
 from jobs.report import data_size, page, plots
 from jobs.report.facts import CHECKS
 from jobs.report.functions import statements
-from jobs.spark.options import CONF
+from jobs.spark.launch import CONF
 from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties
 

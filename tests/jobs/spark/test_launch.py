@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from support.patching import stand_in
 
+from jobs.cli import arguments
+from jobs.cli.command_line import JOBS
 from jobs.spark import launch
-from storeformat.errors import DependencyMissing
+from storeformat.errors import DependencyMissing, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +105,48 @@ def test_a_program_that_makes_its_own_session_is_prepared(monkeypatch: pytest.Mo
     monkeypatch.setattr(launch, "STARTED_BY_SPARK", False)
     launch.prepare(["--name", "x"])
     assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith("--name x pyspark-shell")
+
+
+class TestSplittingOffSparksOptions:
+    @pytest.mark.parametrize(
+        ("line", "options"),
+        [
+            ("rebuild --store demo", ""),
+            ("--master local[2] rebuild --store S", "--master local[2]"),
+            ("--name demo --conf spark.x=report -v rebuild", "--name demo --conf spark.x=report -v"),
+            ("--master=yarn --deploy-mode client verify --store S", "--master=yarn --deploy-mode client"),
+            ("-c a=b load", "-c a=b"),
+            ("nonsense rebuild", ""),
+            ("--help", ""),
+            ("", ""),
+        ],
+    )
+    def test_up_to_the_first_word_that_is_a_job_and_no_value(self, line: str, options: str) -> None:
+        words = line.split()
+        assert arguments.split_command_line(words, JOBS) == (options.split(), words[len(options.split()) :])
+
+    def test_an_unknown_option_before_the_job_is_named(self) -> None:
+        for words in (["--store", "S", "rebuild"], ["-v", "--store=S", "rebuild"], ["--verbose=1", "rebuild"]):
+            with pytest.raises(UsageError) as error:
+                arguments.split_command_line(words, JOBS)
+            word = next(word for word in words if word not in arguments.SWITCHES)
+            assert str(error.value) == f"{word} is not an option of spark-submit"
+            assert error.value.advice == "options of a job come after its name"
+        assert arguments.split_command_line(["--store", "S"], JOBS) == ([], ["--store", "S"])
+        assert arguments.split_command_line(["--master"], JOBS) == (["--master"], [])
+
+    @pytest.mark.parametrize(
+        ("line", "values"),
+        [
+            ("--jars c --jars=d --name --conf", ["c", "d"]), ("--jars", []), ("--jarsx x --jarsa=b", []),
+        ],
+    )  # fmt: skip
+    def test_values_of_options(self, line: str, values: list[str]) -> None:
+        assert launch.values_of(line.split(), "--jars") == values
+
+
+@pytest.mark.parametrize(
+    ("master", "local"), [("local", True), ("local[*]", True), ("local-cluster[1,1,1]", False), ("yarn", False)]
+)
+def test_where_executors_are_threads(master: str, local: bool) -> None:
+    assert launch.is_local(master) == local
