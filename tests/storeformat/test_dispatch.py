@@ -287,27 +287,6 @@ def test_only_queued_records_count(queued: list[int]) -> None:
     assert units.queue_offsets.tolist() == [3, 4] * len(queued)
 
 
-AWKWARD = (
-    ("a,,b", "1,2"), ("a,b", "1,,2"), ("a,,b", "1,,2"), (",a", "1"), (",a", "1,2"), ("a,", "1"), ("a", "1,"),
-    ("a,b", "1"), ("a", "1,2"), (",", "1"), ("a", ","), ("a, ", "1,2"), (" ", "1"), ("a,a", "1,2"), ("a,b,a", "1,x,3"),
-    ("a,b,c", "1,2,"), ("a", "9"), ("a,b", "10,11"),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("beside", [(), (("Topic", 1, (["%LMQ%c"], ["12"])),)], ids=["alone", "beside another"])
-@pytest.mark.parametrize("pair", AWKWARD, ids="/".join)
-def test_lists_that_no_broker_writes_are_split_as_java_does(pair: tuple[str, str], beside: tuple[Any, ...]) -> None:
-    drawn = [*beside, ("Topic", 2, (pair[0].split(","), pair[1].split(","))), *beside]
-    units = light_units(light_block_of(drawn), np.arange(len(drawn)), LIGHT_RULES)
-    found = [
-        (row, units.names[code].decode(), queue, offset)
-        for row, code, queue, offset in zip(
-            units.rows.tolist(), units.name_codes, units.queue_ids.tolist(), units.queue_offsets.tolist(), strict=True
-        )
-    ]
-    assert found == one_by_one(drawn, LIGHT_RULES)
-
-
 @pytest.mark.parametrize(
     ("rules", "rows"),
     [

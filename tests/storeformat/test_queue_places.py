@@ -36,16 +36,13 @@ def store_with(root: Path, *paths: str) -> str:
     [
         ([FILE], {"storeType": "DefaultRocksDB"}, "storeType=DefaultRocksDB"),
         (["consumequeue/CURRENT"], {}, "consumequeue/ is a RocksDB database"),
-        (
-            ["consumequeue_rocksdb/CURRENT"],
-            {},
-            "consumequeue_rocksdb/ is a RocksDB database, and consumequeue/ has no queue",
-        ),
+        (["consumequeue_rocksdb/CURRENT"], {},
+         "consumequeue_rocksdb/ is a RocksDB database, and consumequeue/ has no queue"),
         (["config/topics/000012.sst"], {}, "config/topics/ is a RocksDB database"),
         (["config/consumerOffsets/000004.log"], {}, "config/consumerOffsets/ is a RocksDB database"),
         ([FILE, "config/subscriptionGroups/000004.log"], {}, "config/subscriptionGroups/ is a RocksDB database"),
     ],
-)
+)  # fmt: skip
 def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str, str], shown: str) -> None:
     root = store_with(tmp_path, *paths)
     assert rocksdb_queues(root, settings) == queue_store(root, settings).shown == shown
@@ -113,13 +110,8 @@ def test_another_kind_is_asked_for(tmp_path: Path) -> None:
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
     light = {"combineCQUseRocksdbForLmq": "TRUE"}
-    with pytest.raises(WrongSettings) as refused:
+    with pytest.raises(WrongSettings, match="with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone"):
         queue_store(store_with(tmp_path), {**DOUBLE, **light})
-    error = refused.value
-    assert error.what == (
-        "with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone, which is neither rebuilt nor checked"
-    )
-    assert (error.path, error.advice) == (str(tmp_path), "--only index,checkpoint does the rest")
     assert queue_store(str(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "yes"}).written_twice
     assert queue_store(str(tmp_path), light, "rocksdb").kind == "rocksdb"
 
@@ -169,14 +161,8 @@ def test_one_file(tmp_path: Path, count: int) -> None:
 def test_many_files(tmp_path: Path) -> None:
     found = write(tmp_path, *((base * QUEUE_FILE, units(base * 20, 20)) for base in range(2, 6)), (2400, units(120, 3)))
     assert (found.begin, found.end, found.end_offset) == (40, 123, 12_300)
-    assert [offset_at(found, place) for place in (0, 4_000, 7_950, 12_200, 12_201, 99_999)] == [
-        40,
-        40,
-        80,
-        122,
-        123,
-        123,
-    ]
+    places = [offset_at(found, place) for place in (0, 4_000, 7_950, 12_200, 12_201, 99_999)]
+    assert places == [40, 40, 80, 122, 123, 123]
     some = units_at(found, np.array([122, 39, 1 << 40, 40, 81, 60]))
     assert some.tolist() == [(12_200, 100, 7), (0, 0, 0), (0, 0, 0), (4_000, 100, 7), (8_100, 100, 7), (6_000, 100, 7)]
     assert units_at(found, np.zeros(0, np.int64)).tolist() == []

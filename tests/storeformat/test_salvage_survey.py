@@ -33,6 +33,10 @@ from storeformat.salvage.repair import (
 from storeformat.salvage.survey import survey, zeros_from
 
 
+def gaps_of(found: Survey) -> list[tuple[int, int, Finding]]:
+    return [(gap.begin, gap.end, gap.finding) for gap in found.gaps]
+
+
 # --------------------------------------------------------------------------------------------------------------- survey
 def test_of_many_damaged_records_each_is_decoded_some_times(monkeypatch: pytest.MonkeyPatch) -> None:
     log = LogBuilder(1 << 17)
@@ -55,9 +59,7 @@ def test_a_blank_closes_what_survived() -> None:
     log.blank()
     found = surveyed(changed(log.segments[0], records[5].offset + 90, b"\xee"))
     assert found.blank == (records[-1].end, SIZE)
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
-        (records[5].offset, records[5].end, Finding.RECORD)
-    ]
+    assert gaps_of(found) == [(records[5].offset, records[5].end, Finding.RECORD)]
     assert found.pieces == ((records[5].end, records[-1].end),)
 
 
@@ -73,25 +75,18 @@ def test_a_blank_after_what_a_second_look_lets_out() -> None:
     found = surveyed(data, Neighbours({(b"T", 0): 1}, whole=True, before=proven.store_timestamp))
     assert found.pieces == ((records[3].offset, records[3].end), (records[5].offset, records[6].end))
     assert found.blank == (records[6].end, SIZE)
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+    assert gaps_of(found) == [
         (records[1].offset, records[2].end, Finding.BYTES),
         (records[4].offset, records[4].end, Finding.BYTES),
     ]
 
 
-def test_zeros_from_somewhere_on() -> None:
-    for data, begin, first in ((b"ab\0\0", 0, 2), (b"ab\0\0", 3, 3), (b"\0\0", 0, 0), (b"ab", 0, 2), (b"a\0b\0", 0, 3)):
-        window = BlockWindow(Bytes(data), Segment("x", 0, len(data)))  # type: ignore[arg-type]
-        assert zeros_from(window, begin, len(data)) == first, data
-
-
 @pytest.mark.parametrize("block", [1, 2, 3, 5, 1 << 20])
 def test_zeros_are_looked_for_block_by_block(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey_module, "SURVEY_BLOCK", block)
-    data = b"abc\0d" + bytes(9)
-    window = BlockWindow(Bytes(data), Segment("x", 0, len(data)))  # type: ignore[arg-type]
-    assert [zeros_from(window, begin, len(data)) for begin in (0, 4, 5, 9)] == [5, 5, 5, 9]
-    assert zeros_from(window, 0, 4) == 3
+    for data, firsts in ((b"abc\0d" + bytes(9), {0: 5, 4: 5, 5: 5, 9: 9}), (b"\0\0", {0: 0}), (b"ab", {0: 2})):
+        window = BlockWindow(Bytes(data), Segment("x", 0, len(data)))  # type: ignore[arg-type]
+        assert {begin: zeros_from(window, begin, len(data)) for begin in firsts} == firsts
 
 
 # ------------------------------------------------------------------------------------------------------------ survivors
@@ -235,9 +230,7 @@ def test_a_destroyed_stretch_costs_the_records_in_it() -> None:
     log, records = a_log()
     begin, end = records[4].offset + 3, records[6].offset + 40
     found = surveyed(changed(log.segments[0], begin, b"\xa5" * (end - begin)))
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps[:1]] == [
-        (records[4].offset, records[7].offset, Finding.BYTES)
-    ]
+    assert gaps_of(found)[:1] == [(records[4].offset, records[7].offset, Finding.BYTES)]
     assert found.pieces == ((records[7].offset, records[-1].end),)
 
 
@@ -263,7 +256,7 @@ def test_old_records_after_a_damaged_blank_stay_out() -> None:
     near = Neighbours({(b"T", 0): 15}, {(b"T", 0): 15}, log.clock, log.clock + 5, whole=True)
     found = surveyed(data, near)
     assert found.pieces == ()
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [(end, SIZE, Finding.BLANK)]
+    assert gaps_of(found) == [(end, SIZE, Finding.BLANK)]
 
 
 def test_old_records_after_the_end_are_stale() -> None:
@@ -289,7 +282,7 @@ def test_whole_records_that_may_be_copies_are_named() -> None:
     inside = holder.offset + 88 + len(b"lead")
     near = Neighbours({(b"T", 0): 2}, whole=True, before=records[1].message.store_timestamp)
     found = surveyed(changed(log.segments[0], holder.offset, b"\xa5" * 88), near)
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+    assert gaps_of(found) == [
         (holder.offset, inside, Finding.BYTES),
         (inside, inside + size, Finding.AMBIGUOUS),
         (inside + size, holder.end, Finding.BYTES),
@@ -320,10 +313,7 @@ def test_the_head_of_a_longer_record_and_zeros_are_an_unfinished_one(written: in
     assert last.size == WHOLE
     assert data[last.offset + written - 1]
     end = last.offset + written
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
-        (last.offset, end, Finding.UNFINISHED),
-        (end, SIZE, Finding.ZEROS),
-    ]
+    assert gaps_of(found) == [(last.offset, end, Finding.UNFINISHED), (end, SIZE, Finding.ZEROS)]
     assert (found.pieces, found.blank) == ((), None)
 
 
@@ -371,7 +361,7 @@ def test_nothing_is_unfinished_before_the_end_of_a_segment(written: int) -> None
     limit = SIZE - 100
     near = Neighbours(whole=True, before=1_700_000_000_000)
     found = survey(window, Broken(Segment("x", 0, SIZE), chain.position, chain.defect, limit, near), RULES)
-    assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [
+    assert gaps_of(found) == [
         (last.offset, last.offset + written, Finding.BYTES),
         (last.offset + written, limit, Finding.ZEROS),
     ]

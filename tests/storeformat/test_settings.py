@@ -6,7 +6,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from support import golden
 from support.rebuilding import rules_of_release
 
 from storeformat.errors import WrongSettings
@@ -30,43 +29,24 @@ def test_settings_go_by_the_names_of_broker_conf() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("mappedFileSizeCommitLog", "0"),
-        ("mappedFileSizeCommitLog", str(1 << 31)),
-        ("mappedFileSizeCommitLog", "1g"),
-        ("maxIndexNum", "1"),
-        ("messageIndexEnable", "yes"),
-        ("messageDelayLevel", "soon"),
-        ("maxHashSlotNum", str((1 << 31) - 1)),
-    ],
-)
-def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str) -> None:
-    with pytest.raises(WrongSettings):
-        apply_settings(StoreLayout(), {name: value})
-
-
-@pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("mappedFileSizeCommitLog", "0", ("mappedFileSizeCommitLog is out of range", 0, "1 to 2147483647")),
-        ("mappedFileSizeConsumeQueue", "0", ("mappedFileSizeConsumeQueue is out of range", 0, "1 to 2147483647")),
-        (
-            "mappedFileSizeConsumeQueue",
-            "2147483648",
-            ("mappedFileSizeConsumeQueue is out of range", 1 << 31, "1 to 2147483647"),
-        ),
-        ("maxHashSlotNum", "-1", ("maxHashSlotNum is out of range", -1, "1 to 2147483647")),
-        ("maxIndexNum", "1", ("maxIndexNum is out of range", 1, "2 to 2147483647")),
-        ("maxIndexNum", "2147483648", ("maxIndexNum is out of range", 2147483648, "2 to 2147483647")),
-        ("maxIndexNum", "1g", ("maxIndexNum is not an integer", "1g", "bytes or a count, and no blank")),
-        ("messageIndexEnable", "yes", ("messageIndexEnable is not a boolean", "yes", "true or false")),
+        ("mappedFileSizeCommitLog", "0", "is out of range: found 0, expected 1 to 2147483647"),
+        ("mappedFileSizeCommitLog", str(1 << 31), "is out of range"),
+        ("mappedFileSizeConsumeQueue", "0", "is out of range: found 0, expected 1 to 2147483647"),
+        ("mappedFileSizeConsumeQueue", str(1 << 31), "is out of range: found 2147483648, expected 1 to 2147483647"),
+        ("maxHashSlotNum", "-1", "is out of range: found -1, expected 1 to 2147483647"),
+        ("maxHashSlotNum", str((1 << 31) - 1), "make no index file"),
+        ("maxIndexNum", "1", "is out of range: found 1, expected 2 to 2147483647"),
+        ("maxIndexNum", str(1 << 31), "is out of range: found 2147483648, expected 2 to 2147483647"),
+        ("maxIndexNum", "1g", "is not an integer: found 1g, expected bytes or a count, and no blank"),
+        ("messageIndexEnable", "yes", "is not a boolean: found yes, expected true or false"),
+        ("messageDelayLevel", "soon", "messageDelayLevel cannot be parsed"),
     ],
 )
-def test_a_refusal_says_what_was_found_and_expected(name: str, value: str, said: tuple[object, ...]) -> None:
-    with pytest.raises(WrongSettings) as refused:
+def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str, said: str) -> None:
+    with pytest.raises(WrongSettings, match=said):
         apply_settings(StoreLayout(), {name: value})
-    assert (refused.value.what, refused.value.found, refused.value.expected) == said
 
 
 def test_the_least_that_a_broker_could_use() -> None:
@@ -86,19 +66,14 @@ def test_a_queue_file_has_whole_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_one"),
+    ("names", "are_some"),
     [
-        ("0" * 20, True),
-        ("0" * 19, False),
-        ("0" * 21, False),
-        ("0" * 19 + "a", False),
-        ("٠" * 20, False),
-        ("09223372036854775807", True),
-        ("09223372036854775808", False),
+        (("0" * 20, "09223372036854775807"), True),
+        (("0" * 19, "0" * 21, "0" * 19 + "a", "٠" * 20, "09223372036854775808"), False),
     ],
 )
-def test_a_file_is_named_by_its_offset(name: str, is_one: bool) -> None:
-    assert is_file_name(name) == is_one
+def test_a_file_is_named_by_its_offset(names: tuple[str, ...], are_some: bool) -> None:
+    assert {is_file_name(name) for name in names} == {are_some}
     assert file_name(1 << 30) == "00000000001073741824"
 
 
@@ -113,23 +88,25 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     assert BrokerConf().from_file
 
 
-def test_what_java_does_not_read(tmp_path: Path) -> None:
-    conf = tmp_path / "broker.conf"
-    conf.write_bytes(rb"brokerName = C:\users")
-    with pytest.raises(WrongSettings, match="needs four hexadecimal digits"):
-        read_broker_conf(str(conf))
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (rb"brokerName = C:\users", "needs four hexadecimal digits"),
+        (b"storePathRootDir=/data\0\0\n", "is torn: a value holds a byte of zero"),
+    ],
+)
+def test_what_java_does_not_read_and_what_is_torn(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_bytes(content)
+    with pytest.raises(WrongSettings, match=said):
+        read_broker_conf(str(tmp_path / "broker.conf"))
 
 
 def test_values_are_those_that_a_broker_takes() -> None:
     """As MixAll#properties2Object of 5.3.3 and 5.5.0 set them, called for these texts."""
     settings = BrokerConf({"n": "+7", "m": "7 ", "x": "0x7", "yes": "TRUE", "blank": "true ", "no": "yes", "t": " x "})
     assert [settings.number(name, 1) for name in ("n", "m", "x", "absent")] == [7, 1, 1, 1]
-    assert [settings.flag(name, default=True) for name in ("yes", "blank", "no", "absent")] == [
-        True,
-        False,
-        False,
-        True,
-    ]
+    flags = {name: settings.flag(name, default=True) for name in ("yes", "blank", "no", "absent")}
+    assert flags == {"yes": True, "blank": False, "no": False, "absent": True}
     assert not settings.flag("absent", default=False)
     assert (settings.text("t", ""), settings.text("absent", " y ")) == ("x", "y")
     sizes = BrokerConf({"maxIndexNum": "many", "brokerName": "many", "deleteWhen": "04 "})
@@ -138,19 +115,10 @@ def test_values_are_those_that_a_broker_takes() -> None:
 
 
 def test_a_value_that_shapes_files_and_is_not_taken() -> None:
-    with pytest.raises(WrongSettings) as caught:
+    with pytest.raises(WrongSettings, match=r"maxIndexNum is not an integer: found 7 , .* \(b.conf\)"):
         BrokerConf({"maxIndexNum": "7 "}, path="b.conf").layout()
-    assert str(caught.value) == (
-        "maxIndexNum is not an integer: found 7 , expected bytes or a count, and no blank (b.conf)"
-    )
-
-
-def test_a_number_is_an_int_and_a_torn_file_is_refused(tmp_path: Path) -> None:
     conf = BrokerConf({"fileReservedTime": "2147483648", "deleteWhen": "04"})
     assert (conf.number("fileReservedTime", 72), list(conf.not_taken())) == (72, [("fileReservedTime", "2147483648")])
-    (tmp_path / "broker.conf").write_bytes(b"storePathRootDir=/data\0\0\n")
-    with pytest.raises(WrongSettings, match="is torn: a value holds a byte of zero"):
-        read_broker_conf(str(tmp_path / "broker.conf"))
 
 
 # -------------------------------------------------------------------------------------------------------- setting names
@@ -174,12 +142,6 @@ def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
     assert nearest_names(name)[:1] == meant
     with pytest.raises(WrongSettings, match="no such setting: found"):
         read_broker_conf(None, ((name, "1"),))
-
-
-def test_at_most_three_names_are_offered() -> None:
-    known = [name for name in EFFECTS if name.startswith("tieredStoreGroupCommit")]
-    assert len(known) > 3
-    assert len(nearest_names("tieredStoreGroupCommi")) == 3
 
 
 def test_releases_that_lack_a_setting() -> None:
@@ -328,8 +290,3 @@ def test_topics_without_light_queues(topic: str, excluded_in: set[str]) -> None:
 )
 def test_what_a_store_shows(signs: ReleaseSigns, version: str) -> None:
     assert guess_version(signs)[0] == version
-
-
-@pytest.mark.golden
-def test_every_golden_release_has_rules() -> None:
-    assert {rules_of_release(store.version) for store in golden.stores()} <= set(VERSIONS)

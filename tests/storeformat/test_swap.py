@@ -182,29 +182,22 @@ def parsed(**changes: Any) -> SwapJournal:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"format": 2}, "another format"),
-        ({"state": "begun"}, "another format"),
-        ({"sequence": -1}, "not what this program writes"),
-        ({"sequence": 1 << 63}, "not what this program writes"),
-        ({"log": {**LOG, "begin": -1}}, "not what this program writes"),
-        ({"places": [PLACE, {**PLACE, "path": "commitlog"}]}, "not what this program writes"),
-        ({"papers": ["manifest.json", "../paper"]}, "not what this program writes"),
-        ({"kind": "restore", "source": "a/b"}, "not what this program writes"),
-        ({"kind": "publish", "source": "made"}, "not what this program writes"),
-        ({"kind": "move", "source": "/made"}, "not what this program writes"),
-        ({"kind": "restore", "source": ".."}, "not what this program writes"),
-        ({"source": "/made\0"}, "not what this program writes"),
-        ({"sequence": 1.5}, "not what this program writes"),
-        ({"sequence": float("inf")}, "not what this program writes"),
-        ({"log": {**LOG, "end": float("inf")}}, "not what this program writes"),
-        ({"log": {**LOG, "end": 1 << 63}}, "not what this program writes"),
-        ({"log": {**LOG, "directories": []}}, "not what this program writes"),
-        ({"log": {**LOG, "directories": [3]}}, "not what this program writes"),
-        ({"log": {**LOG, "broker_version": "6"}}, "not what this program writes"),
-        ({"places": [{**PLACE, "old": 1}]}, "not what this program writes"),
-        ({"places": [PLACE, PLACE]}, "not what this program writes"),
-        ({"places": [{**PLACE, "path": path} for path in ("consumequeue/T", "consumequeue/T/0")]}, "not what this"),
+        *((changes, "another format") for changes in ({"format": 2}, {"state": "begun"})),
+        *(({"sequence": number}, "not what this") for number in (-1, 1 << 63, 1.5, float("inf"))),
+        ({"log": {**LOG, "begin": -1}}, "not what this"),
+        *(({"log": {**LOG, "end": number}}, "not what this") for number in (1 << 63, float("inf"))),
+        *(({"log": {**LOG, "directories": found}}, "not what this") for found in ([], [3])),
+        ({"log": {**LOG, "broker_version": "6"}}, "not what this"),
+        ({"papers": ["manifest.json", "../paper"]}, "not what this"),
+        *(({"kind": "restore", "source": name}, "not what this") for name in ("a/b", "..")),
+        ({"kind": "publish", "source": "made"}, "not what this"),
+        ({"kind": "move", "source": "/made"}, "not what this"),
+        ({"source": "/made\0"}, "not what this"),
         ({"source": "/\ud800"}, "surrogates not allowed"),
+        ({"places": [PLACE, {**PLACE, "path": "commitlog"}]}, "not what this"),
+        ({"places": [{**PLACE, "old": 1}]}, "not what this"),
+        ({"places": [PLACE, PLACE]}, "not what this"),
+        ({"places": [{**PLACE, "path": path} for path in ("consumequeue/T", "consumequeue/T/0")]}, "not what this"),
     ],
 )
 def test_what_this_program_never_writes_is_no_journal(changes: dict[str, Any], why: str) -> None:
@@ -226,10 +219,7 @@ def test_journals_that_this_program_writes() -> None:
 def test_the_text_of_a_journal() -> None:
     journal = SwapJournal("publish", 1, "/名", (SwapPath("index", old=True, new=False),), SwapLog(0, 1, ("/d",), "5.3"))
     text = journal.to_json().decode()
-    assert text.startswith(
-        '{\n "format": 1,\n "kind": "publish",\n "sequence": 1,\n "source": "/名",\n "places": [\n  {\n'
-    )
-    assert text.endswith('\n "state": "staging"\n}\n')
+    assert text.startswith('{\n "format": 1,\n "kind": "publish",\n "sequence": 1,\n "source": "/名",\n "places": [\n')
     assert SwapJournal.from_json(text.encode()) == journal
 
 
@@ -246,32 +236,16 @@ def test_a_journal_that_says_nothing_of_damage_is_of_a_log_without(begun: Swap) 
     assert (found.journal.log.past_damage, found.journal.log.as_broker) == (False, False)
 
 
-@pytest.mark.parametrize(
-    ("path", "swapped"),
-    [
-        ("consumequeue", True),
-        ("consumequeue/T/0", True),
-        ("consumequeue_ext/T", True),
-        ("batchconsumequeue/%RETRY%g/0", True),
-        ("index", True),
-        ("checkpoint", True),
-        ("abort", True),
-        ("config", True),
-        ("config/topics.json", True),
-        ("config/consumerOffset.json", True),
-        ("config/subscriptionGroup.json", False),
-        ("index/20240101000000000", False),
-        ("commitlog", False),
-        ("lock", False),
-        ("", False),
-        ("/etc", False),
-        ("../etc", False),
-        ("consumequeue/../commitlog", False),
-        ("consumequeue//0", False),
-        ("consumequeue/./0", False),
-        ("consumequeue/T\0", False),
-        ("consumequeue/T/0/00000000000000000000", False),
-    ],
-)
-def test_paths_that_a_swap_may_replace(path: str, swapped: bool) -> None:
-    assert swap.is_swapped(path) == swapped
+SWAPPED = (
+    "consumequeue", "consumequeue/T/0", "consumequeue_ext/T", "batchconsumequeue/%RETRY%g/0", "index", "checkpoint",
+    "abort", "config", "config/topics.json", "config/consumerOffset.json",
+)  # fmt: skip
+NOT_SWAPPED = (
+    "config/subscriptionGroup.json", "index/20240101000000000", "commitlog", "lock", "", "/etc", "../etc",
+    "consumequeue/../commitlog", "consumequeue//0", "consumequeue/./0", "consumequeue/T\0",
+    "consumequeue/T/0/00000000000000000000",
+)  # fmt: skip
+
+
+def test_paths_that_a_swap_may_replace() -> None:
+    assert [path for path in (*SWAPPED, *NOT_SWAPPED) if swap.is_swapped(path)] == list(SWAPPED)

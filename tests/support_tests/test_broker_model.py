@@ -12,7 +12,7 @@ from support.broker_index import IndexFile
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
 from support.golden_differences import index_differences, queue_differences
-from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder, Message
+from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder
 
 
 def settings_of(store: golden.GoldenStore) -> BrokerSettings:
@@ -129,17 +129,6 @@ def test_slots_are_counted_once_from_4_7_1_on() -> None:
         assert struct.unpack_from(">i", data, 32) == (count,)
 
 
-def test_tags_are_indexed_from_5_4_on() -> None:
-    log = LogBuilder()
-    log.message(topic="TopicT", tags="a||b", keys="k1  k1 ", uniq_key="U0")
-    for version, expected in (
-        ((5, 3, 3), [1902675303, 1902674620, 1902674620]),
-        ((5, 4, 0), [1902675303, 1902674620, 1902674620, 678982862]),
-    ):
-        (data,) = dispatch(log.segments, BrokerSettings(version=version)).index_files
-        assert [entry[0] for entry in entries(data, 100)] == expected
-
-
 def test_a_damaged_record_costs_a_running_broker_the_segment_and_a_recovering_one_the_rest() -> None:
     log = LogBuilder(segment_size=1024)
     placed = [log.message(body=bytes(200)).offset for _ in range(7)]
@@ -150,34 +139,6 @@ def test_a_damaged_record_costs_a_running_broker_the_segment_and_a_recovering_on
     damaged = {base: bytes(data) for base, data in segments.items()}
     assert [request.commit_log_offset for request in walk(damaged, rules)] == [placed[0], *placed[3:]]
     assert [request.commit_log_offset for request in walk(damaged, rules, recovery=True)] == placed[:1]
-
-
-def test_light_queues_take_their_own_offsets_and_the_plain_tags_code() -> None:
-    log = LogBuilder()
-    log.message(topic="Parent", queue_id=3)
-    first = log.multi_dispatched(Message(topic="Parent", queue_id=3, tags="TagA"), ["%LMQ%a", "%LMQ%b", "plain"])
-    second = log.multi_dispatched(Message(topic="Parent", queue_id=3), ["%LMQ%b"])
-    rules = BrokerSettings(enable_lmq=True, enable_multi_dispatch=True)
-    model = dispatch(log.segments, rules)
-    assert units(model, f"consumequeue/%LMQ%a/0/{0:020d}") == [(first.offset, first.size, 2598919)]
-    assert [unit[0] for unit in units(model, f"consumequeue/%LMQ%b/0/{0:020d}")] == [first.offset, second.offset]
-    assert [unit[0] for unit in units(model, f"consumequeue/plain/3/{0:020d}")] == [first.offset]
-    assert {file.split("/")[1] for file in dispatch(log.segments).files} == {"Parent"}
-
-
-def test_inner_batches_are_one_unit_each() -> None:
-    log = LogBuilder()
-    placed = [log.inner_batch(Message(topic="B"), 3), log.message(topic="B"), log.inner_batch(Message(topic="B"), 2)]
-    rules = BrokerSettings(batch_topics=frozenset({"B"}), mapper_file_size_batch_consume_queue=92)
-    files = dispatch(log.segments, rules).files
-    assert [len(data) for data in files.values()] == [92, 92]
-    assert list(files) == [f"batchconsumequeue/B/0/{base:020d}" for base in (0, 92)]
-    found = list(struct.iter_unpack(">qiqqqhii", b"".join(files.values())))
-    assert [(unit[0], unit[4], unit[5], unit[6]) for unit in found[:3]] == [
-        (placed[0].offset, 0, 3, -1),
-        (placed[1].offset, 3, 1, -1),
-        (placed[2].offset, 4, 2, -1),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -32,36 +32,13 @@ def check(record: bytes, version: tuple[int, ...] = (5, 3, 3)) -> CheckResult:
 
 
 def test_a_record_of_a_broker() -> None:
-    message = Message(
-        topic="TopicA",
-        body=b"hello",
-        keys="k1 k2",
-        uniq_key="U0",
-        tags="TagA",
-        trailing_separator=False,
-        flag=7,
-        store_timestamp=1795167542960,
-        reconsume_times=2,
-    )
-    assert encode_record(message, 0) == RECORD_V4
-
-
-def test_a_record_with_addresses_of_ipv6() -> None:
-    message = Message(
-        topic="TopicA",
-        queue_offset=3,
-        body=b"v6",
-        keys="k6",
-        uniq_key="U6",
-        tags="T6",
-        trailing_separator=False,
-        flag=7,
-        born_host=("2001:db8::1", 1),
-        store_timestamp=1795167542994,
-        store_host=("fe80::2", 2),
-        reconsume_times=2,
-    )
-    assert encode_record(message, 939) == RECORD_V6
+    given = {"topic": "TopicA", "trailing_separator": False, "flag": 7, "reconsume_times": 2}
+    v4 = Message(**given, body=b"hello", keys="k1 k2", uniq_key="U0", tags="TagA", store_timestamp=1795167542960)  # type: ignore[arg-type]
+    assert encode_record(v4, 0) == RECORD_V4
+    keys = {"keys": "k6", "uniq_key": "U6", "tags": "T6"}
+    hosts = {"born_host": ("2001:db8::1", 1), "store_host": ("fe80::2", 2)}
+    v6 = Message(**given, **keys, **hosts, queue_offset=3, body=b"v6", store_timestamp=1795167542994)  # type: ignore[arg-type]
+    assert encode_record(v6, 939) == RECORD_V6
 
 
 @pytest.mark.golden
@@ -100,21 +77,12 @@ def _taken_apart(record: bytes) -> Message:
         return address, int.from_bytes(data[-4:], "big")
 
     return Message(
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=queue_offset,
-        body=body,
-        properties=properties[:-20] if has_crc else properties,
-        property_crc=has_crc,
-        flag=flag,
-        sys_flag=sys_flag,
-        born_timestamp=born_timestamp,
-        born_host=host(record[48 : 48 + born]),
-        store_timestamp=store_timestamp,
-        store_host=host(record[56 + born : 56 + born + store]),
-        reconsume_times=reconsume_times,
-        prepared_transaction_offset=prepared,
-    )
+        topic=topic, queue_id=queue_id, queue_offset=queue_offset, body=body,
+        properties=properties[:-20] if has_crc else properties, property_crc=has_crc, flag=flag, sys_flag=sys_flag,
+        born_timestamp=born_timestamp, born_host=host(record[48 : 48 + born]),
+        store_timestamp=store_timestamp, store_host=host(record[56 + born : 56 + born + store]),
+        reconsume_times=reconsume_times, prepared_transaction_offset=prepared,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("left", "rolls"), [(9, False), (8, False), (7, True), (1, True), (0, True)])

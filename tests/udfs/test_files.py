@@ -26,6 +26,7 @@ from storeformat.index.entries import ROW
 from storeformat.index.index_check import FileContext
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
+from storeformat.queues.queue_check import UnitComparison
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import FAMILIES
 from storeformat.record.decode import DecodeRules
@@ -115,11 +116,8 @@ def test_batches_are_all_files_in_their_order(counts: list[list[int]], most_file
 
 def test_a_file_takes_along_only_the_sources_it_has() -> None:
     planned = queue_files([[1, 2], [3], [4, 5, 6, 7]])
-    assert [file.slices.sources for file in planned] == [
-        ("a.units", "b.units"),
-        ("c.units",),
-        ("a.units", "b.units", "c.units"),
-    ]
+    sources = [file.slices.sources for file in planned]
+    assert sources == [("a.units", "b.units"), ("c.units",), ("a.units", "b.units", "c.units")]
     assert planned[0].path == "consumequeue/topic-2/0/00000000000000000000"
     assert planned[1].path == "consumequeue/topic-1/1/00000000000000020000"
     assert list(planned.units())[2] == ("consumequeue/topic-0/2/00000000000000040000", 22)
@@ -433,6 +431,12 @@ def compared(
     return found
 
 
+def units_compared(tmp_path: Path, content: bytes, **more: Any) -> UnitComparison:
+    found = compared(tmp_path, content, **more).units
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("begin", [0, 1, 3])
 @pytest.mark.parametrize("base", [0, 120])
 def test_a_file_as_the_log_makes_it(tmp_path: Path, begin: int, base: int) -> None:
@@ -468,19 +472,16 @@ def test_a_file_that_the_log_does_not_know(tmp_path: Path) -> None:
 
 def test_units_that_differ_and_units_that_follow(tmp_path: Path) -> None:
     content = units(UNITS[0], (600, 92, 8), (700, 94, 9), (0, 0, 0), (450, 90, 1)).ljust(120, b"\0")
-    found = compared(tmp_path, content).units
-    assert found is not None
+    found = units_compared(tmp_path, content)
     assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code"), (40, "wrong_size")]
     assert (found.compared, found.after_end.places.tolist()) == (1, [4])
 
 
 def test_what_lies_in_the_place_of_a_lost_message_is_not_known(tmp_path: Path) -> None:
     content = (PRE_BLANK * 2 + units(UNITS[0], (12345, 90, 1), UNITS[2])).ljust(120, b"\0")
-    found = compared(tmp_path, content, begin=2, fillers=[False, True, False]).units
-    assert found is not None
+    found = units_compared(tmp_path, content, begin=2, fillers=[False, True, False])
     assert (found.faults, found.compared, found.unproven) == ((), 2, 1)
-    other = compared(tmp_path / "again", content, begin=2, fillers=[False, False, True]).units
-    assert other is not None
+    other = units_compared(tmp_path / "again", content, begin=2, fillers=[False, False, True])
     assert [(fault.position, fault.cause) for fault in other.faults] == [(60, "wrong_offset")]
 
 
@@ -507,12 +508,10 @@ def test_an_address_leads_to_the_tags_code(tmp_path: Path, second: bytes, faults
     sizes = [(tmp_path / f"ext{number}").stat().st_size for number in range(2)]
     ext = tuple(ExtFile(str(tmp_path / f"ext{number}"), 100 * number, size) for number, size in enumerate(sizes))
     content = units((500, 91, address(0)), (600, 92, address(120)), (700, 93, address(100))).ljust(120, b"\0")
-    found = compared(tmp_path, content, ext=ext).units
-    assert found is not None
+    found = units_compared(tmp_path, content, ext=ext)
     assert [(fault.position, fault.cause) for fault in found.faults] == faults
     assert (found.ext_places.tolist(), found.compared) == ([0, 2] if faults else [0, 1, 2], 2 if faults else 3)
-    without = compared(tmp_path / "without", content).units
-    assert without is not None
+    without = units_compared(tmp_path / "without", content)
     assert without.counts == {"wrong_tags_code": 3}
 
 
@@ -527,10 +526,7 @@ def test_the_hash_of_the_tags_in_the_place_of_a_delivery_time(tmp_path: Path, ba
     rows = [(record.offset, record.size, due) for record in records]
     hashed = units((*rows[0][:2], java_rules.hash_code("t")), (*rows[1][:2], java_rules.hash_code("t")))
     segments = (Segment(str(path), base, 4096),)
-    found = compared(
-        tmp_path, hashed.ljust(120, b"\0"), rows=rows, segments=segments, schedule=True
-    ).units  # fmt: skip
-    assert found is not None
+    found = units_compared(tmp_path, hashed.ljust(120, b"\0"), rows=rows, segments=segments, schedule=True)
     assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code")]
     assert (found.delivery_hashes.tolist(), found.compared) == ([0], 1)
 
@@ -681,10 +677,8 @@ def test_pairs_as_a_broker_has_them(database: str) -> None:
         units, ends = (list(queues.database.pairs(family)) for family in ("default", "offset"))
     head = "00000001 01 54 01 00000003 01"
     assert units == [
-        (bytes.fromhex(f"{head} {40:016x}"), bytes.fromhex(f"{500:016x} 0000005b {7:016x} {11:016x}")),
-        (bytes.fromhex(f"{head} {41:016x}"), bytes.fromhex(f"{600:016x} 0000005c fffffffffffffff8 {12:016x}")),
-        (bytes.fromhex(f"{head} {42:016x}"), bytes.fromhex(f"{700:016x} 0000005d {9:016x} {13:016x}")),
-        (bytes.fromhex(f"{head} {43:016x}"), bytes.fromhex(f"{1 << 40:016x} 0000005e {10:016x} {14:016x}")),
+        (bytes.fromhex(f"{head} {number:016x}"), struct.pack(">qiqq", *unit))
+        for number, unit in enumerate(PAIR_UNITS, 40)
     ]
     assert ends == [
         (b"\0\0\0\1\1T\1max\1\0\0\0\3", bytes.fromhex(f"{1 << 40:016x} {43:016x}")),
@@ -737,8 +731,7 @@ def test_units_that_are_missing_or_others(database: str, staged: tuple[str, str]
     absent = QueuePart(b"T", 4, 40, None, (part_of(staged, 40, 0, 4, queue_id=4),))
     moved = QueuePart(b"T", 3, 41, None, (part_of(staged, 41, 0, 4),))
     missing, others = (one.found for one in ComparePairs(database, 0)(iter([[absent, moved]])))
-    assert missing == PairsComparison(
-        4, Counter(missing_unit=4), FirstDifference("missing_unit", 40, PAIR_UNITS[0], None)
-    )
+    first = FirstDifference("missing_unit", 40, PAIR_UNITS[0], None)
+    assert missing == PairsComparison(4, Counter(missing_unit=4), first)
     first = FirstDifference("wrong_offset", 41, PAIR_UNITS[0], PAIR_UNITS[1])
     assert others == PairsComparison(4, Counter(wrong_offset=3, missing_unit=1), first)

@@ -43,19 +43,13 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "uncompressed_body": (b"body", 0),
     "trace_messages": (b"Recall\x011\x01r\x01g\x01t\x01m\x01true\x02",),
 }
+PARTS = ("ip", "mac", "pid", "class_loader", "span", "counter")
 RESULTS: dict[str, Any] = {
     "java_hash": -2147483648,
     "index_key_hash": 1902675303,
     "offset_msg_id": "C0A8000900002A9F0000000000000179",
     "offset_msg_id_parts": {"host": "192.168.0.9", "port": 10911, "commit_log_offset": 0},
-    "uniq_key_parts": {
-        "ip": "10.191.216.245",
-        "mac": None,
-        "pid": 0xB748,
-        "class_loader": 0x73D16E93,
-        "span": 0x68B1AD5B,
-        "counter": 0x4D,
-    },
+    "uniq_key_parts": dict(zip(PARTS, ("10.191.216.245", None, 0xB748, 0x73D16E93, 0x68B1AD5B, 0x4D), strict=True)),
     "uniq_key_time": utc(2024, 5, 1) + timedelta(milliseconds=0x68B1AD5B),
     "host_text": "192.168.0.9:10911",
     "properties_map": [("KEYS", "k1 k2")],
@@ -124,14 +118,7 @@ def test_offset_message_ids_both_ways() -> None:
 def test_unique_keys_of_grpc_clients_name_a_mac_address() -> None:
     key = "01" + "0A1B2C3D4E5F" + "1F90" + f"{86400:08X}" + f"{7:08X}"
     (parts,) = scalar.uniq_key_parts(strings(key)).to_pylist()
-    assert parts == {
-        "ip": None,
-        "mac": "0a:1b:2c:3d:4e:5f",
-        "pid": 0x1F90,
-        "class_loader": None,
-        "span": 86400,
-        "counter": 7,
-    }
+    assert parts == dict(zip(PARTS, (None, "0a:1b:2c:3d:4e:5f", 0x1F90, None, 86400, 7), strict=True))
     near = pa.array([utc(2030, 1, 1)], pa.timestamp("us", "UTC"))
     assert scalar.uniq_key_time(strings(key), near, ints(0)).to_pylist() == [utc(2021, 1, 2)]
 
@@ -188,31 +175,14 @@ def test_bodies_cannot_ask_for_all_memory(monkeypatch: pytest.MonkeyPatch) -> No
 
 # -------------------------------------------------------------------------------------------------------- traces
 TIME = datetime.fromtimestamp(1700000000, timezone.utc).replace(microsecond=123000)
-PUB = {
-    "step": "Pub",
-    "time": TIME,
-    "region": "DefaultRegion",
-    "group_name": "group",
-    "topic": "TopicA",
-    "msg_id": "MSGID",
-    "tags": "tag",
-    "keys": "k1 k2",
-    "store_host": "1.2.3.4:10911",
-    "body_size": 5,
-    "cost_ms": 17,
-    "message_type": "Delay_Msg",
-    "offset_msg_id": "OFFID",
-    "success": True,
-}
-SUB_AFTER = {
-    "step": "SubAfter",
-    "request_id": "REQ",
-    "msg_id": "MSGID",
-    "cost_ms": 17,
-    "success": False,
-    "keys": "k1 k2",
-    "context_code": 3,
-}
+AT = {"time": TIME, "region": "DefaultRegion", "group_name": "group"}
+SENT = {**AT, "topic": "TopicA", "msg_id": "MSGID"}
+STORED = {**SENT, "tags": "tag", "keys": "k1 k2", "store_host": "1.2.3.4:10911", "message_type": "Delay_Msg"}
+PUB = {"step": "Pub", **STORED, "body_size": 5, "cost_ms": 17, "offset_msg_id": "OFFID", "success": True}
+SUB_BEFORE = {"step": "SubBefore", **AT, "request_id": "REQ"}
+SUB_AFTER = {"step": "SubAfter", "request_id": "REQ", "msg_id": "MSGID", "cost_ms": 17, "success": False,
+             "keys": "k1 k2", "context_code": 3}  # fmt: skip
+ENDED = {"transaction_id": "TXID", "transaction_state": "COMMIT_MESSAGE", "from_transaction_check": True}
 
 
 def steps(text: str) -> list[dict[str, Any]]:
@@ -226,31 +196,10 @@ def steps(text: str) -> list[dict[str, Any]]:
     [
         ("Pub|1700000000123|DefaultRegion|group|TopicA|MSGID|tag|k1 k2|1.2.3.4:10911|5|17|3|OFFID|true$", [PUB]),
         (
-            (
-                "SubBefore|1700000000123|DefaultRegion|group|REQ|MSGID|2|k1 k2$"
-                "SubBefore|1700000000123|DefaultRegion|group|REQ|MSGID2|0|$"
-            ),
-            [
-                {
-                    "step": "SubBefore",
-                    "time": TIME,
-                    "region": "DefaultRegion",
-                    "group_name": "group",
-                    "request_id": "REQ",
-                    "msg_id": "MSGID",
-                    "retry_times": 2,
-                    "keys": "k1 k2",
-                },
-                {
-                    "step": "SubBefore",
-                    "time": TIME,
-                    "region": "DefaultRegion",
-                    "group_name": "group",
-                    "request_id": "REQ",
-                    "msg_id": "MSGID2",
-                    "retry_times": 0,
-                },
-            ],
+            ("SubBefore|1700000000123|DefaultRegion|group|REQ|MSGID|2|k1 k2$"
+             "SubBefore|1700000000123|DefaultRegion|group|REQ|MSGID2|0|$"),
+            [SUB_BEFORE | {"msg_id": "MSGID", "retry_times": 2, "keys": "k1 k2"},
+             SUB_BEFORE | {"msg_id": "MSGID2", "retry_times": 0}],
         ),
         ("SubAfter|REQ|MSGID|17|false|k1 k2|3$", [SUB_AFTER]),  # 4.6.1
         (
@@ -258,35 +207,15 @@ def steps(text: str) -> list[dict[str, Any]]:
             [SUB_AFTER | {"time": TIME, "group_name": "group"}],
         ),
         (
-            (
-                "EndTransaction|1700000000123|DefaultRegion|group|TopicA|MSGID|tag|k1 k2|1.2.3.4:10911|3|TXID|"
-                "COMMIT_MESSAGE|true$"
-            ),
-            [
-                {
-                    name: value
-                    for name, value in PUB.items()
-                    if name not in ("body_size", "cost_ms", "offset_msg_id", "success")
-                }
-                | {
-                    "step": "EndTransaction",
-                    "transaction_id": "TXID",
-                    "transaction_state": "COMMIT_MESSAGE",
-                    "from_transaction_check": True,
-                }
-            ],
+            ("EndTransaction|1700000000123|DefaultRegion|group|TopicA|MSGID|tag|k1 k2|1.2.3.4:10911|3|TXID|"
+             "COMMIT_MESSAGE|true$"),
+            [{"step": "EndTransaction", **STORED, **ENDED}],
         ),
-        (
-            "Recall|1700000000123|DefaultRegion|group|TopicA|MSGID|true$",
-            [
-                {name: PUB[name] for name in ("time", "region", "group_name", "topic", "msg_id", "success")}
-                | {"step": "Recall"}
-            ],
-        ),
+        ("Recall|1700000000123|DefaultRegion|group|TopicA|MSGID|true$", [{"step": "Recall", **SENT, "success": True}]),
         ("Unknown|1|2$Pub|too|short$", []),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_steps_of_real_clients(text: str, expected: list[dict[str, Any]]) -> None:
     assert steps(text) == expected
 

@@ -13,7 +13,6 @@ from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
 
 from storeformat.errors import DamagedLog, RecordDefect, WriteFailed
-from storeformat.log.dledger import EntryFraming
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split, plan_splits
 from storeformat.queues.topic_filter import TopicFilter
@@ -23,7 +22,6 @@ from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.survey import Broken
 from udfs import failures
 from udfs.failures import Failure, Told
-from udfs.log import find_records
 from udfs.log import scan as scanning
 from udfs.log.find_records import FindRecords, RecordFound, RecordsAsked, SurveyTask
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
@@ -53,15 +51,6 @@ def test_the_totals_of_a_split() -> None:
     times = (1_700_000_000_500, 1_700_000_000_501, 1_700_000_000_100)
     assert found.times == StoreTimes(first=times[0], last=times[2], recent=times, latest=times[1])
     assert (found.report.start, found.report.end, found.head_bytes) == (0, sum(sizes), 0)
-
-
-def test_queues_that_are_not_wanted_have_no_units() -> None:
-    log = a_log()
-    log.message(topic="A", queue_id=2)
-    found = scan(log, topics=(TopicFilter("A", 2),))
-    queues = zip(found.runs.topic_codes, found.runs.queue_ids, strict=True)
-    assert [(found.topics[code], queue_id) for code, queue_id in queues] == [(b"A", 2)]
-    assert found.records == 4
 
 
 @pytest.mark.parametrize("split_size", [pytest.param(1, marks=pytest.mark.thorough), 100, 1000])
@@ -232,19 +221,6 @@ def test_what_follows_the_damage_survives(tmp_path: Path) -> None:
     assert found.pieces[0][0] == survivor
     assert found.gaps[0].begin == broken.start
     assert found.broken == broken
-
-
-@pytest.mark.parametrize(("framing", "looks"), [(None, "survey"), (EntryFraming(), "survey_entries")])
-def test_a_log_of_entries_is_surveyed_by_entries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framing: EntryFraming | None, looks: str
-) -> None:
-    broken, _ = a_break(tmp_path)
-    if framing is not None:
-        broken = replace(broken, segment=replace(broken.segment, framing=framing))
-    for name in ("survey", "survey_entries"):
-        monkeypatch.setattr(find_records, name, lambda *_, name=name, keep_crc_failures: (name, keep_crc_failures))
-    assert list(SurveyTask(DecodeRules())(iter([broken]))) == [(looks, False)]
-    assert list(SurveyTask(DecodeRules(), keep_crc_failures=True)(iter([broken]))) == [(looks, True)]
 
 
 # ---------------------------------------------------------------------------------------------------- log copies

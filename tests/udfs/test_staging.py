@@ -275,12 +275,8 @@ def test_what_waits_and_what_ended(split_size: int) -> None:
     log.message(topic="Sold", properties={**WAITS, "TIMER_DEQUEUE_MS": "7"})
     log.message(topic=TIMER, properties={**WAITS, "TIMER_DEL_UNIQKEY": "Sold+k"})
     found = events(log, split_size)
-    assert [(event.ends, event.waiting is not None) for event in found] == [
-        (False, True),
-        (True, True),
-        (True, False),
-        (False, True),
-    ]
+    told = [(event.ends, event.waiting is not None) for event in found]
+    assert told == [(False, True), (True, True), (True, False), (False, True)]
     first = found[0].waiting
     assert first is not None
     assert (first.offset, first.size, first.queue_offset, first.due) == (waits.offset, waits.size, 0, 5000)
