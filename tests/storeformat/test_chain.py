@@ -175,17 +175,6 @@ def test_a_segment_that_begins_with_a_foreign_record_is_damage(tmp_path: Path) -
     assert (chain.ended, chain.defect) == (ChainEnd.DEFECT, RecordDefect.FOREIGN_OFFSET)
 
 
-def test_random_bytes_are_never_more_than_a_defect(tmp_path: Path) -> None:
-    random = np.random.default_rng(5)
-    path = tmp_path / "00000000000000000000"
-    for _ in range(50):
-        data = random.integers(0, 256, SIZE, dtype=np.uint8)
-        data[:8] = np.frombuffer(bytes.fromhex("00000200daa320a7"), np.uint8)
-        path.write_bytes(data.tobytes())
-        _, chain = walk(Split(0, Segment(str(path), 0, SIZE), 0, SIZE, SIZE, 0))
-        assert chain.ended == ChainEnd.DEFECT
-
-
 # ----------------------------------------------------------------------------------------------------------- boundaries
 SMALL = 1024
 END = (ChainEnd.STOP, RecordDefect.OK)

@@ -184,16 +184,6 @@ def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
         read_config(str(tmp_path), "topics.json")
 
 
-def test_what_5_5_0_writes(tmp_path: Path) -> None:
-    """The text is ConsumerOffsetManager#encode's of 5.5.0 (fastjson2)."""
-    text = (
-        '{\n\t"dataVersion":{\n\t\t"counter":0,\n\t\t"stateVersion":0,\n\t\t"timestamp":1795356019873\n\t},\n'
-        '\t"groupTopicMap":{\n\t\t"readers":[\n\t\t\t"Normal"\n\t\t]\n\t},\n'
-        '\t"offsetTable":{\n\t\t"Normal@readers":{\n\t\t\t0:10,\n\t\t\t1:11\n\t\t}\n\t},\n\t"pullOffsetTable":{}\n}'
-    )
-    assert read(tmp_path, text.encode(), None).value == {("Normal", "readers"): {0: 10, 1: 11}}
-
-
 @pytest.fixture
 def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Callable[[], object]]], None]:
     """A broker that holds the lock, and does one step in each pause of the reader."""

@@ -125,30 +125,12 @@ def test_a_part_that_comes_in_pieces_is_put_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (OSError(28, "anything"), "No space left on device"),
-        (OSError("two\nlines"), "two"),
-        (ValueError("  one  "), "one"),
-        (ValueError(" "), "ValueError"),
-    ],
-)
-def test_the_first_line_of_an_error(error: BaseException, line: str) -> None:
-    assert files.first_line(error) == line
-
-
-@pytest.mark.parametrize(
     ("context", "error", "said", "advice"),
     [
         (files.writing, OSError(errno.ENOSPC, "x"), "cannot be written: No space left on device", "free some space"),
         (files.writing, OSError(errno.EDQUOT, "x"), "cannot be written: Disk quota exceeded", "free some space"),
         (files.writing, pa.ArrowInvalid("bad"), "cannot be written: bad", ""),
-        (
-            files.reading,
-            OSError("When: AWS Error ACCESS_DENIED"),
-            "When: AWS Error ACCESS_DENIED",
-            "credentials, region",
-        ),
+        (files.reading, OSError("When: AWS Error ACCESS_DENIED"), "AWS Error ACCESS_DENIED", "credentials, region"),
         (files.reading, pa.ArrowInvalid("bad"), "cannot be read: bad", ""),
         (files.reading, UnicodeError("odd"), "a name here is not in UTF-8: odd", ""),
     ],

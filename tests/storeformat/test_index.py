@@ -152,14 +152,6 @@ def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
     assert extents.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
 
 
-def test_empty_file_after_a_full_one_holds_its_end_only() -> None:
-    header, content = build([], 3, 5, ix.first_header(1_700_000_000_000, 800))
-    assert header == ix.IndexHeader(1_700_000_000_000, 1_700_000_000_000, 800, 800, 0, 1)
-    assert content[:40] == ix.first_header(1_700_000_000_000, 800).to_bytes()
-    assert not any(content[40:])
-    assert ix.first_header(-3, -4) == ix.IndexHeader()
-
-
 def test_a_full_file_counts_to_its_configured_number() -> None:
     entries = columns([(n, n, n) for n in range(4)])
     assert build([entries], 3, 5)[0].index_count == 5
@@ -206,6 +198,10 @@ def test_a_count_of_nothing_is_that_of_an_empty_file() -> None:
         content = struct.pack(">4q2i", 1, 2, 3, 4, 5, count)
         assert ix.parse_header(content) == ix.IndexHeader(1, 2, 3, 4, 5, 1)
     assert ix.parse_header(struct.pack(">4q2i", 1, 2, 3, 4, 5, 2)).index_count == 2
+    assert ix.first_header(-3, -4) == ix.IndexHeader()
+    assert ix.first_header(1_700_000_000_000, 800) == ix.IndexHeader(
+        1_700_000_000_000, 1_700_000_000_000, 800, 800, 0, 1
+    )
 
 
 def test_names_ascend_whatever_the_times_are() -> None:

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import golden
-from support.java_rules import hash_code
 from support.kernel_columns import assert_same, padded
-from support.store_builder import Message, encode_record
 from support.strategies import apply_damages, damages, logs
 from support.uniform_log import uniform_log
 
@@ -109,28 +107,6 @@ def test_passes_agree_on_real_logs(store: golden.GoldenStore) -> None:
         for path in sorted((root / "commitlog").iterdir())
     )
     assert (taken > 0) != store.name.startswith("property-crc")
-
-
-def test_two_plain_records_become_units_and_entries() -> None:
-    first = Message(topic="A", queue_id=3, queue_offset=1 << 40, tags="t", keys="k", body=b"12", store_timestamp=5)
-    second = Message(topic="B", queue_id=65_535, queue_offset=7, store_timestamp=6)
-    one, other = encode_record(first, 1000), encode_record(second, 1000 + len(encode_record(first, 1000)))
-    buffer = np.frombuffer(one + other + bytes(PADDING), np.uint8)
-    codes = {b"A": 11, b"B": 22}
-    plain = PlainDispatch(
-        DecodeRules(), DispatchRules(()), codes.__getitem__, lambda topic: False, with_units=True, with_entries=True
-    )
-    units, tally = UnitColumns.of(2), Tally.start()
-    assert plain.take(buffer, np.array([0, len(one)]), 1000, units, tally) == 2
-    assert [column.tolist() for column in units] == [
-        [11, 22], [3, 65_535], [1 << 40, 7], [1000, 1000 + len(one)], [len(one), len(other)], [116, 0], [5, 6],
-    ]  # fmt: skip
-    entry = abs(hash_code("A#k")).to_bytes(4, "little") + (1000).to_bytes(8, "little") + (5).to_bytes(8, "little")
-    assert plain.entries(tally).tobytes() == entry
-    assert tally[[Tally.UNITS, Tally.ENTRIES, Tally.RECORDS, Tally.RECORD_BYTES, Tally.TOPICS]].tolist() == [
-        2, 0, 2, len(one) + len(other), 2,
-    ]  # fmt: skip
-    assert tally[[Tally.LAST_RECORD, Tally.LAST_UNIT, Tally.LAST_ENTRY]].tolist() == [1000 + len(one)] * 2 + [1000]
 
 
 def test_all_records_of_a_healthy_log_are_plain() -> None:

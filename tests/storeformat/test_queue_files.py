@@ -174,12 +174,6 @@ def test_producers_that_race_for_a_new_light_queue(firsts: list[int], counts: li
     assert cq.without_races(other, *given[1:], np.ones(size, bool)).tolist()[0] == 0
 
 
-def test_all_that_counts_has_64_bits() -> None:
-    plan = cq.place_runs(np.array([1], np.int32), np.array([2], np.int32), np.array([3], np.int16))
-    numbers = [name for name, column in vars(plan).items() if column.dtype != bool]
-    assert {getattr(plan, name).dtype for name in numbers} == {np.dtype(np.int64)}
-
-
 def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
     runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
     assert cq.place_runs(*runs).end.tolist() == [21], "a broker leaves no gap"
@@ -308,12 +302,6 @@ def unit(
     offset: int = 4096, size: int = 300, tags: int = -7, time: int = 1_700_000_000_000, base: int = 12, batch: int = 3
 ) -> bytes:
     return struct.pack(">qiqqqhii", offset, size, tags, time, base, batch, -1, 0)
-
-
-def test_a_unit_has_its_fields_where_the_broker_puts_them() -> None:
-    (parsed,) = parse_units(unit() + bytes(45))
-    assert len(unit()) == 46
-    assert parsed.item() == (4096, 300, -7, 1_700_000_000_000, 12, 3, -1, 0)
 
 
 @pytest.mark.parametrize(

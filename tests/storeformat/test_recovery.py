@@ -1,4 +1,4 @@
-"""Checkpoint, recovery, and signs of a release."""
+"""Checkpoint, recovery, the end of a log as its broker and a scan find it, and signs of a release."""
 
 from __future__ import annotations
 
@@ -9,28 +9,25 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.rebuilding import rules_of_release
+from support.refusals import refusal
 from support.store_builder import LogBuilder
 
-from storeformat.errors import NotAStore, WrongSettings
+from storeformat.errors import NotAStore, RecordDefect, WrongSettings
 from storeformat.index.index_file import HEADER_SIZE
+from storeformat.log import log_tail
+from storeformat.log.log_end import check_log_end, growing_log_end
+from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
+from storeformat.record.decode import DecodeRules
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
-from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
+from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
 from storeformat.store.layout import StoreLayout
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
 from storeformat.store.store_signs import fit_to_store, release_signs
 
 # ---------------------------------------------------------------------------------------------------- checkpoint
 FULL = StoreCheckpoint(1, 2, 3, 4, 5, 6)
-
-
-def test_page() -> None:
-    page = FULL.to_bytes()
-    assert len(page) == PAGE_SIZE == 4096
-    assert page[:48].hex() == "".join(f"{value:016x}" for value in range(1, 7))
-    assert not any(page[48:])
-    assert parse_checkpoint(page) == FULL
 
 
 def test_short_files_read_as_if_zeros_followed() -> None:
@@ -54,11 +51,6 @@ def test_what_no_broker_writes_is_not_plausible(position: int, byte: int, plausi
     assert is_plausible(page) == plausible
 
 
-def test_fields_that_are_not_known_yet_are_plausible() -> None:
-    assert is_plausible(StoreCheckpoint(master_flushed_offset=-1, confirm_phy_offset=-1).to_bytes())
-    assert not is_plausible(b"")
-
-
 @pytest.mark.parametrize(
     ("field", "least", "most"),
     [
@@ -73,6 +65,7 @@ def test_ends_of_what_is_plausible(field: str, least: int, most: int) -> None:
     values = (least - 1, least, most, most + 1)
     plausible = [is_plausible(StoreCheckpoint(**{field: value}).to_bytes()) for value in values]
     assert plausible == [False, True, True, False]
+    assert not is_plausible(b"")
 
 
 def test_checkpoint_beside_a_rebuilt_store() -> None:
@@ -95,20 +88,20 @@ def test_checkpoints_of_real_brokers(store: golden.GoldenStore) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ recovery
-SIZE = 1024
+SEGMENT = 1024
 T0 = 1_700_000_000_000
 
 
 @pytest.fixture
 def segments(tmp_path: Path) -> list[Segment]:
     """Fifteen segments; that of number n begins at T0 + 10,000 n."""
-    log = LogBuilder(SIZE)
+    log = LogBuilder(SEGMENT)
     for number in range(15):
         log.message(store_timestamp=T0 + 10_000 * number)
         if number < 14:
             log.blank()
     log.write(tmp_path)
-    return [Segment(str(path), int(path.name), SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
+    return [Segment(str(path), int(path.name), SEGMENT) for path in sorted((tmp_path / "commitlog").iterdir())]
 
 
 @pytest.mark.parametrize(
@@ -122,31 +115,24 @@ def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Red
 
 
 @pytest.mark.parametrize(
-    ("version", "number"), [("4.6", 12), ("4.9", 12), ("5.0", 12), ("5.1", 12), ("5.3", 7), ("5.5", 7)]
-)
-def test_where_a_start_after_a_clean_stop_begins_to_read(segments: list[Segment], version: str, number: int) -> None:
-    """The furthest queue ends in segment 7 of 15."""
-    read = looks_from(segments, rules_of(version), BrokerConf(), 7 * SIZE + 9, after_crash=False)
-    assert read == number * SIZE
-
-
-@pytest.mark.parametrize(
     ("version", "count", "furthest", "given", "number"),
     [
         ("5.1", 2, -1, {}, 0),
         ("5.1", 4, -1, {}, 1),
+        *((version, 15, 7 * SEGMENT + 9, {}, 12) for version in ("4.6", "4.9", "5.0", "5.1")),
+        *((version, 15, 7 * SEGMENT + 9, {}, 7) for version in ("5.3", "5.5")),
         ("5.3", 15, -1, {}, 0),
-        ("5.3", 15, 7 * SIZE, {}, 7),
-        ("5.3", 15, 7 * SIZE - 1, {}, 6),
-        ("5.3", 15, 14 * SIZE, {}, 12),
-        ("5.5", 15, 14 * SIZE, {}, 14),
-        ("5.5", 15, 2 * SIZE, {}, 5),
-        ("5.5", 15, 14 * SIZE, {"commitLogRecoverMaxNum": "0"}, 14),
-        ("5.5", 15, 2 * SIZE, {"commitLogRecoverMaxNum": "0"}, 5),
-        ("5.5", 15, 2 * SIZE, {"commitLogRecoverMaxNum": "1"}, 14),
-        ("5.5", 15, 14 * SIZE, {"storeType": "DefaultRocksDB"}, 0),
+        ("5.3", 15, 7 * SEGMENT, {}, 7),
+        ("5.3", 15, 7 * SEGMENT - 1, {}, 6),
+        ("5.3", 15, 14 * SEGMENT, {}, 12),
+        ("5.5", 15, 14 * SEGMENT, {}, 14),
+        ("5.5", 15, 2 * SEGMENT, {}, 5),
+        ("5.5", 15, 14 * SEGMENT, {"commitLogRecoverMaxNum": "0"}, 14),
+        ("5.5", 15, 2 * SEGMENT, {"commitLogRecoverMaxNum": "0"}, 5),
+        ("5.5", 15, 2 * SEGMENT, {"commitLogRecoverMaxNum": "1"}, 14),
+        ("5.5", 15, 14 * SEGMENT, {"storeType": "DefaultRocksDB"}, 0),
         *(
-            ("5.5", 15, 14 * SIZE, {name: "true"}, 5)
+            ("5.5", 15, 14 * SEGMENT, {name: "true"}, 5)
             for name in ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
         ),
     ],
@@ -155,8 +141,8 @@ def test_where_a_start_begins_to_read(
     segments: list[Segment], version: str, count: int, furthest: int, given: dict[str, str], number: int
 ) -> None:
     settings, rules = BrokerConf(given), rules_of(version)
-    assert looks_from(segments[:count], rules, settings, furthest, after_crash=False) == number * SIZE
-    assert looks_from(segments[1:], rules, settings, furthest, after_crash=True) == SIZE
+    assert looks_from(segments[:count], rules, settings, furthest, after_crash=False) == number * SEGMENT
+    assert looks_from(segments[1:], rules, settings, furthest, after_crash=True) == SEGMENT
 
 
 def test_without_segments_nothing_is_read() -> None:
@@ -168,14 +154,14 @@ def test_without_segments_nothing_is_read() -> None:
 @pytest.mark.parametrize("version", ["4.9", "5.5"])
 def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -> None:
     again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), BrokerConf(), 100, after_crash=False)
-    assert again == Redispatch(7 * SIZE, 100 if version == "5.5" else -1)
+    assert again == Redispatch(7 * SEGMENT, 100 if version == "5.5" else -1)
 
 
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
     rules, page = rules_of("5.5"), StoreCheckpoint()
-    assert redispatch(segments, page, rules, BrokerConf(), -1, after_crash=False) == Redispatch(5 * SIZE)
+    assert redispatch(segments, page, rules, BrokerConf(), -1, after_crash=False) == Redispatch(5 * SEGMENT)
     more = BrokerConf({"commitLogRecoverMaxNum": "12"})
-    assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SIZE)
+    assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SEGMENT)
 
 
 def test_recheck_from_queues(segments: list[Segment]) -> None:
@@ -196,30 +182,30 @@ def test_recheck_from_queues(segments: list[Segment]) -> None:
         ("5.5", StoreCheckpoint(), 5),
         ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 60_000), 6),
         ("5.5", StoreCheckpoint(0, T0 + 79_999), 7),
-        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 93_000, logics_physical_offset=6 * SIZE - 1), 5),
+        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 93_000, logics_physical_offset=6 * SEGMENT - 1), 5),
         ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=1), 5),
-        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=6 * SIZE), 6),
+        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=6 * SEGMENT), 6),
         ("5.5", StoreCheckpoint(0, T0 + 80_000), 8),
-        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SIZE + 3), 6),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SEGMENT + 3), 6),
         ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=9_999_999), 14),
     ],
 )
 def test_after_a_crash(segments: list[Segment], version: str, page: StoreCheckpoint, segment: int) -> None:
     found = redispatch(segments, page, rules_of(version), BrokerConf(), 7000, after_crash=True)
-    assert found == Redispatch(segment * SIZE)
+    assert found == Redispatch(segment * SEGMENT)
 
 
 def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
     settings = BrokerConf({"messageIndexSafe": "true"})
-    assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SIZE)
+    assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SEGMENT)
 
 
 def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 99_000, T0 + 99_000)
-    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(9 * SIZE)
-    Path(segments[9].path).write_bytes(bytes(SIZE))
-    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(8 * SIZE)
+    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(9 * SEGMENT)
+    Path(segments[9].path).write_bytes(bytes(SEGMENT))
+    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(8 * SEGMENT)
 
 
 # --------------------------------------------------------------------------------------------------- store signs
@@ -338,3 +324,228 @@ def test_signs_of_a_release(tmp_path: Path) -> None:
     (tmp_path / "rocksdbstore").mkdir()
     shown = release_signs(str(tmp_path), StoreLayout())
     assert (shown.has_rocksdb_store, shown.checkpoint_tail[0]) == (True, 4096)
+
+
+# ------------------------------------------------------------------------------------------------------- log end
+SIZE = 4096
+
+
+def written(log: LogBuilder, root: Path) -> list[Segment]:
+    log.write(root)
+    return [Segment(str(root / "commitlog" / f"{base:020d}"), base, SIZE) for base in log.segments]
+
+
+def log_of(*messages: int) -> LogBuilder:
+    """A log with so many messages in each segment, all but the last of which a BLANK closes."""
+    log = LogBuilder(SIZE)
+    for number, count in enumerate(messages):
+        if number:
+            log.blank()
+        for _ in range(count):
+            log.message(topic="T", body=b"body")
+    return log
+
+
+def test_the_end_of_the_last_record_is_the_end_of_the_log(tmp_path: Path) -> None:
+    log = log_of(3, 2)
+    check_log_end(written(log, tmp_path), log.end_offset, DecodeRules())
+
+
+@pytest.mark.parametrize("messages", [(3, 2), (3, 0)])
+def test_a_blank_after_the_end_is_growth(tmp_path: Path, messages: tuple[int, ...]) -> None:
+    """A rebuild of the first segment alone is stale once a broker has closed that segment and begun another."""
+    log = log_of(*messages)
+    end = log.records[2].end
+    with pytest.raises(NotAStore, match="has grown past its recorded end") as caught:
+        check_log_end(written(log, tmp_path), end, DecodeRules())
+    assert (caught.value.offset, Path(str(caught.value.path)).name) == (end, f"{0:020d}")
+
+
+def test_a_record_after_the_end_is_growth_unless_a_group_has_not_agreed_on_it(tmp_path: Path) -> None:
+    log = log_of(3)
+    segments, end = written(log, tmp_path), log.records[1].end
+    with pytest.raises(NotAStore, match="has grown past its recorded end"):
+        check_log_end(segments, end, DecodeRules())
+    check_log_end(segments, end, DecodeRules(), committed=end)
+    with pytest.raises(NotAStore, match="has grown past its recorded end"):
+        check_log_end(segments, end, DecodeRules(), committed=end + 1)
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+def test_an_end_between_records_is_refused(tmp_path: Path, step: int) -> None:
+    log = log_of(3)
+    with pytest.raises(NotAStore, match=r"spans the recorded end|ends before its recorded end"):
+        check_log_end(written(log, tmp_path), log.records[1].end + step, DecodeRules())
+
+
+def test_an_end_outside_of_the_segments_is_refused(tmp_path: Path) -> None:
+    log = log_of(3)
+    (segment,) = written(log, tmp_path)
+    moved = [Segment(segment.path, SIZE, SIZE)]
+    for end in (SIZE - 1, 2 * SIZE + 1):
+        with pytest.raises(NotAStore, match="does not reach its recorded end"):
+            check_log_end(moved, end, DecodeRules())
+
+
+def test_damage_ends_the_walk_unless_it_is_passed(tmp_path: Path) -> None:
+    log = log_of(4)
+    segments, lost = written(log, tmp_path), log.records[1]
+    content = bytearray(Path(segments[0].path).read_bytes())
+    content[lost.offset : lost.end] = b"\xff" * lost.size
+    Path(segments[0].path).write_bytes(content)
+    with pytest.raises(NotAStore, match="ends before its recorded end") as caught:
+        check_log_end(segments, log.end_offset, DecodeRules())
+    assert caught.value.offset == lost.offset
+    check_log_end(segments, log.end_offset, DecodeRules(), past_damage=True)
+
+
+@pytest.mark.parametrize("messages", [(0,), (2,), (2, 0), (2, 3), (2, 3, 0)])
+def test_a_growing_log_ends_after_its_last_record(tmp_path: Path, messages: tuple[int, ...]) -> None:
+    """The next segment may have been made, and not written to; a BLANK leads to it."""
+    segments = written(log := log_of(*messages), tmp_path)
+    if not segments:
+        (tmp_path / "empty").write_bytes(bytes(SIZE))
+        segments = [Segment(str(tmp_path / "empty"), 0, SIZE)]
+    assert growing_log_end(segments, DecodeRules()) == log.end_offset
+
+
+@pytest.mark.parametrize("rest", [b"\xff" * 20, b"\x00" * 7 + b"\x01"])
+def test_what_lies_after_the_end_of_a_growing_log_does_not_matter(tmp_path: Path, rest: bytes) -> None:
+    log = log_of(1, 2)
+    segments, end = written(log, tmp_path), log.end_offset
+    content = bytearray(Path(segments[-1].path).read_bytes())
+    content[end - SIZE : end - SIZE + len(rest)] = rest
+    Path(segments[-1].path).write_bytes(content)
+    assert growing_log_end(segments, DecodeRules()) == end
+
+
+def refused(segments: list[Segment], end: int) -> tuple[object, ...]:
+    return tuple(refusal(NotAStore, lambda: check_log_end(segments, end, DecodeRules())).values())
+
+
+def test_a_log_that_ends_with_its_last_segment(tmp_path: Path) -> None:
+    first, second = written(log_of(3, 0), tmp_path)
+    check_log_end([first], SIZE, DecodeRules())
+    Path(first.path).write_bytes(b"\xff" * SIZE)
+    assert refused([first, second], SIZE) == ("the log ends before its recorded end", first.path, 0)
+
+
+# ------------------------------------------------------------------------------------------------------ log tail
+TAIL_SIZE = 8192
+
+
+@pytest.fixture
+def log() -> LogBuilder:
+    """Some forty records in two segments, each a second younger than the one before."""
+    log = LogBuilder(TAIL_SIZE)
+    for number in range(40):
+        log.message(topic="T", queue_id=number % 2, body=bytes(150), store_timestamp=T0 + 1000 * number)
+    assert len(log.segments) == 2
+    return log
+
+
+def tail_of(
+    log: LogBuilder, tmp_path: Path, lost: dict[int, bytes], furthest_unit: int = -1, met_from: int = 0
+) -> LogTail:
+    """The tail of a log in which some records consist of another byte."""
+    log.write(tmp_path)
+    segments = []
+    for base, content in log.segments.items():
+        data = bytearray(content)
+        for number, byte in lost.items():
+            placed = log.records[number]
+            if base <= placed.offset < base + TAIL_SIZE:
+                data[placed.offset - base : placed.end - base] = byte * placed.size
+        path = tmp_path / "commitlog" / f"{base:020d}"
+        path.write_bytes(data)
+        segments.append(Segment(str(path), base, TAIL_SIZE))
+    return read_tail(segments, furthest_unit, DecodeRules(), met_from)
+
+
+def test_a_whole_log(log: LogBuilder, tmp_path: Path) -> None:
+    tail = tail_of(log, tmp_path, {})
+    assert (tail.begin, tail.end, tail.goes_on_at, tail.passed) == (0, log.end_offset, None, ())
+    assert tail.offsets.tolist() == [placed.offset for placed in log.records]
+    assert tail.ends.tolist() == [placed.end for placed in log.records]
+    assert tail.last_rows == {("T", 0): 38, ("T", 1): 39}
+    assert (tail.defect, tail.is_torn) == (RecordDefect.UNWRITTEN, False)
+
+
+@pytest.mark.parametrize(
+    ("zeros", "furthest", "goes_on"),
+    [(10_000, -1, True), (500, -1, True), (200, -1, False), (200, 12, True), (200, 11, False)],
+)
+def test_after_zeros_a_record_is_looked_for_a_little_way_and_as_far_as_queues_point(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, zeros: int, furthest: int, goes_on: bool
+) -> None:
+    """One record is zeros: the next one begins some 250 bytes after it; ``furthest`` is a record that a queue has."""
+    monkeypatch.setattr(log_tail, "_LAST_ZEROS", zeros)
+    lost, following = log.records[10], log.records[11]
+    assert 200 < following.offset - lost.offset < 500
+    others = [number for number, placed in enumerate(log.records) if number >= 12 and placed.offset < TAIL_SIZE]
+    end = log.records[furthest].offset if furthest >= 0 else -1
+    tail = tail_of(log, tmp_path, dict.fromkeys([10, *others], b"\0"), end)
+    assert (tail.end, tail.defect) == (lost.offset, RecordDefect.UNWRITTEN)
+    assert (tail.goes_on_at == following.offset) is goes_on
+
+
+def test_after_damage_the_first_record_that_is_not_older_is_where_it_goes_on(log: LogBuilder, tmp_path: Path) -> None:
+    tail = tail_of(log, tmp_path, {10: b"?"})
+    assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[10].offset, log.records[11].offset, False)
+
+
+def test_damage_at_the_end_is_a_torn_tail(log: LogBuilder, tmp_path: Path) -> None:
+    tail = tail_of(log, tmp_path, {39: b"?"})
+    assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[-1].offset, None, True)
+
+
+def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_path: Path) -> None:
+    tail = tail_of(log, tmp_path, {10: b"?"}, met_from=log.records[11].offset)
+    assert (tail.passed, tail.end, tail.goes_on_at) == ((log.records[10].offset,), log.end_offset, None)
+    assert len(tail.offsets) == 39
+    for met_from in (log.records[10].offset, log.records[11].offset - 1):
+        tail = tail_of(log, tmp_path, {10: b"?"}, met_from=met_from)
+        assert (tail.passed, tail.end) == ((), log.records[10].offset)
+
+
+@pytest.mark.parametrize(("most", "begin"), [(2 * TAIL_SIZE, 0), (2 * TAIL_SIZE - 1, TAIL_SIZE)])
+def test_as_many_whole_segments_are_read_as_fit(
+    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, begin: int
+) -> None:
+    monkeypatch.setattr(log_tail, "READ_AT_MOST", most)
+    assert tail_of(log, tmp_path, {}).begin == begin
+
+
+@pytest.mark.parametrize("furthest", [-1, 0, 1, 25, 38, 39])
+def test_of_a_long_segment_the_part_before_where_queues_end_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, furthest: int
+) -> None:
+    """From a record on that is certain to be one, a thousand bytes before; all of it where queues end before it."""
+    monkeypatch.setattr(log_tail, "READ_AT_MOST", 1000)
+    log = LogBuilder(1 << 16)
+    for number in range(40):
+        log.message(topic="T", queue_id=0, body=bytes(150), store_timestamp=T0 + 1000 * number)
+    log.write(tmp_path)
+    segments = [Segment(str(path), 0, 1 << 16) for path in (tmp_path / "commitlog").iterdir()]
+    end = log.records[furthest].end if furthest >= 0 else -1
+    expected = next((placed.offset for placed in log.records if placed.offset >= end - 1000 > 0), 0)
+    assert read_tail(segments, end, DecodeRules()).begin == expected
+
+
+def test_segments_that_are_not_written(tmp_path: Path) -> None:
+    (tmp_path / "zeros").write_bytes(bytes(100))
+    segments = [Segment(str(tmp_path / "zeros"), base, 100) for base in (0, 100)]
+    assert (read_tail([], -1, DecodeRules()).end, read_tail(segments[1:], -1, DecodeRules()).end) == (0, 100)
+
+
+def test_a_segment_may_begin_older_than_the_one_before(tmp_path: Path) -> None:
+    """A clock stepped back: recovery reads on, whatever the queues have."""
+    log = LogBuilder(TAIL_SIZE)
+    for number, time in enumerate((T0, T0 + 1000, T0 + 999)):
+        log.message(topic="T", queue_id=0, body=bytes(150), store_timestamp=time)
+        if number == 1:
+            log.blank()
+    log.write(tmp_path)
+    segments = [Segment(str(path), int(path.name), TAIL_SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
+    tail = read_tail(segments, TAIL_SIZE, DecodeRules())
+    assert (len(tail.offsets), tail.end, tail.goes_on_at) == (3, log.end_offset, None)

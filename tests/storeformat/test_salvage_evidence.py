@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -324,13 +323,6 @@ def test_places_before_the_next_free_one_are_taken() -> None:
     claims = claims_of(block_of(*QUEUE_CLAIMS))
     ends = {(b"A", 0): 4, (b"A", 1): 8, (b"B", 1): 10, (b"C", 0): 2, (b"C", 1): 1 << 63}
     assert is_taken(claims, ends).tolist() == [False, True, True, False, True, False, False, True]
-
-
-def test_a_block_without_claims() -> None:
-    claims = claims_of(block_of(("A", 0, 5, 4)))
-    assert (claims.queues, dict(claims.ends())) == ([], {})
-    assert all(len(column) == 0 for column in (claims.begins, claims.sizes, claims.rows, claims.numbers))
-    assert is_taken(claims, {(b"A", 0): 4}).dtype == np.bool_
 
 
 # --------------------------------------------------------------------------------------------------- second pass

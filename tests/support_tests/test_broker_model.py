@@ -1,20 +1,254 @@
-"""The model of the broker gives the files that real brokers wrote."""
+"""The builder and the model of the broker give the records and files that real brokers wrote."""
 
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
 from support import golden
-from support.broker_check import string_to_message_properties
+from support.broker_check import (
+    RECOVERY,
+    ByteBuffer,
+    CheckResult,
+    check_message_and_return_size,
+    string_to_message_properties,
+)
 from support.broker_index import IndexFile
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
 from support.golden_differences import index_differences, queue_differences
-from support.store_builder import COMMIT, PREPARED, ROLLBACK, LogBuilder
+from support.store_builder import BLANK, COMMIT, PREPARED, ROLLBACK, Embedded, LogBuilder, Message, encode_record
+
+# -------------------------------------------------------------------------------------------------------- store builder
+# Records that a broker 4.9.8 wrote.
+RECORD_V4 = bytes.fromhex(
+    "00000086daa320a73610a686000000000000000700000000000000000000000000000000000000000000018bcfe568000a010203000010e1"
+    "000001a1f852deb0c0a8000900002a9f0000000200000000000000000000000568656c6c6f06546f7069634100204b455953016b31206b32"
+    "02554e49515f4b455901553002544147530154616741"
+)
+RECORD_V6 = bytes.fromhex(
+    "00000096daa320a7770659160000000000000007000000000000000300000000000003ab000000300000018bcfe5680020010db800000000"
+    "000000000000000100000001000001a1f852ded2fe8000000000000000000000000000020000000200000002000000000000000000000002"
+    "763606546f70696341001b4b455953016b3602554e49515f4b455901553602544147530154"
+    "36"
+)
 
 
+def check(record: bytes, version: tuple[int, ...] = (5, 3, 3)) -> CheckResult:
+    return check_message_and_return_size(ByteBuffer(record, 0, len(record)), BrokerSettings(version=version), RECOVERY)
+
+
+def test_a_record_of_a_broker() -> None:
+    given = {"topic": "TopicA", "trailing_separator": False, "flag": 7, "reconsume_times": 2}
+    v4 = Message(**given, body=b"hello", keys="k1 k2", uniq_key="U0", tags="TagA", store_timestamp=1795167542960)  # type: ignore[arg-type]
+    assert encode_record(v4, 0) == RECORD_V4
+    keys = {"keys": "k6", "uniq_key": "U6", "tags": "T6"}
+    hosts = {"born_host": ("2001:db8::1", 1), "store_host": ("fe80::2", 2)}
+    v6 = Message(**given, **keys, **hosts, queue_offset=3, body=b"v6", store_timestamp=1795167542994)  # type: ignore[arg-type]
+    assert encode_record(v6, 939) == RECORD_V6
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores("property-crc") + golden.stores("long-topic"), ids=str)
+def test_records_of_brokers_are_written_again(store: golden.GoldenStore) -> None:
+    """Every record of the store, taken apart by formats of this test, comes out of the builder byte by byte."""
+    segments = read_segments(golden.unpack(store))
+    size = next(iter(segments.values()))
+    for offset, length in golden.chain(golden.unpack(store), store).items():
+        base = offset - offset % len(size)
+        record = segments[base][offset - base : offset - base + length]
+        assert encode_record(_taken_apart(record), offset) == record
+
+
+def _taken_apart(record: bytes) -> Message:
+    _, magic, crc, queue_id, flag, queue_offset, _, sys_flag = struct.unpack_from(">iIiiiqqi", record)
+    born = 20 if sys_flag & 0x10 else 8
+    store = 20 if sys_flag & 0x20 else 8
+    (born_timestamp,) = struct.unpack_from(">q", record, 40)
+    (store_timestamp,) = struct.unpack_from(">q", record, 48 + born)
+    position = 56 + born + store
+    reconsume_times, prepared, body_length = struct.unpack_from(">iqi", record, position)
+    position += 16
+    body = record[position : position + body_length]
+    position += body_length
+    topic_width = 2 if magic == 0xDAA320AB else 1
+    topic_length = int.from_bytes(record[position : position + topic_width], "big")
+    position += topic_width
+    topic = record[position : position + topic_length]
+    properties = record[position + topic_length + 2 :]
+    has_crc = b"__CRC32#" in properties
+    assert crc == zlib.crc32(body) & 0x7FFFFFFF
+
+    def host(data: bytes) -> tuple[str, int]:
+        address = ".".join(str(byte) for byte in data[:4]) if len(data) == 8 else data[:16].hex(":", 2)
+        return address, int.from_bytes(data[-4:], "big")
+
+    return Message(
+        topic=topic, queue_id=queue_id, queue_offset=queue_offset, body=body,
+        properties=properties[:-20] if has_crc else properties, property_crc=has_crc, flag=flag, sys_flag=sys_flag,
+        born_timestamp=born_timestamp, born_host=host(record[48 : 48 + born]),
+        store_timestamp=store_timestamp, store_host=host(record[56 + born : 56 + born + store]),
+        reconsume_times=reconsume_times, prepared_transaction_offset=prepared,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "rolls"), [(9, False), (8, False), (7, True), (1, True), (0, True)])
+def test_eight_bytes_stay_free_after_a_record(left: int, rolls: bool) -> None:
+    log = LogBuilder(segment_size=512)
+    first = log.message(body=b"x")
+    overhead = first.size - 1
+    second = log.message(body=bytes(512 - first.size - overhead - left))
+    if rolls:
+        assert second.offset == 512
+        assert struct.unpack_from(">iI", log.segments[0], first.end) == (512 - first.end, BLANK)
+    else:
+        assert (second.offset, second.end) == (first.end, 512 - left)
+
+
+def test_a_batch_stays_in_one_segment() -> None:
+    log = LogBuilder(segment_size=512)
+    log.message(body=bytes(200))
+    assert [placed.offset >= 512 for placed in log.batch([Message(), Message(), Message()])] == [True] * 3
+    with pytest.raises(ValueError, match="fit in no segment"):
+        log.message(body=bytes(512))
+
+
+def test_counters_are_the_brokers() -> None:
+    log = LogBuilder(base=131072)
+    offsets = [
+        log.message(topic="A").message.queue_offset,
+        log.message(topic="A", sys_flag=ROLLBACK).message.queue_offset,
+        log.message(topic="A").message.queue_offset,
+        log.message(topic="A", queue_id=1, queue_offset=7).message.queue_offset,
+        log.message(topic="A", queue_id=1).message.queue_offset,
+    ]
+    assert offsets == [0, 0, 1, 7, 8]
+    log.delete_topic("A")
+    assert log.message(topic="A").message.queue_offset == 0
+    assert log.records[0].offset == 131072
+    stamps = [placed.message.store_timestamp or 0 for placed in log.records]
+    assert stamps == sorted(set(stamps))
+
+
+def test_truncation_keeps_old_bytes_after_the_new_end() -> None:
+    log = LogBuilder(segment_size=1024)
+    placed = [log.message(topic="A", body=bytes([n]) * 100) for n in range(12)]
+    assert len(log.segments) > 1
+    log.truncate(placed[2].offset)
+    assert list(log.segments) == [0]
+    assert log.message(topic="A", body=bytes(10)).message.queue_offset == 2
+    old = placed[3].offset
+    assert log.segments[0][old : old + placed[3].size] == encode_record(placed[3].message, old)
+    assert [request.commit_log_offset for request in walk(log.segments, small())] == [
+        placed.offset for placed in log.records
+    ]
+    assert [stale.offset for stale in log.stale_records] == [p.offset for p in placed[3:] if p.end <= 1024]
+    log.blank()
+    log.message(topic="A")
+    assert [request.consume_queue_offset for request in walk(log.segments, small())] == [0, 1, 2, 3]
+
+
+def small() -> BrokerSettings:
+    return BrokerSettings(mapped_file_size_commit_log=1024)
+
+
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_embedded_copies_stand_where_they_say(rejoins: bool) -> None:
+    log = LogBuilder()
+    log.message()
+    body = Embedded((Message(body=b"one", tags="x"), Message(body=b"two")), lead=b"lead", rejoins=rejoins)
+    placed = log.message(topic="Outer", tags="tag", body=body)
+    data = log.segments[0]
+    copies = [
+        position
+        for position in range(placed.offset + 1, placed.end)
+        if data[position + 4 : position + 8] == b"\xda\xa3\x20\xa7"
+        and int.from_bytes(data[position + 28 : position + 36], "big") == position
+    ]
+    assert len(copies) == 2
+    sizes = [int.from_bytes(data[position : position + 4], "big") for position in copies]
+    assert (copies[1] + sizes[1] == placed.end) is rejoins
+    for position, size in zip(copies, sizes, strict=True):
+        assert check(data[position : position + size]).success
+    assert check(data[placed.offset : placed.end]).success
+
+
+def test_a_ghost_is_a_copy_that_carries_its_old_offset() -> None:
+    log = LogBuilder()
+    first = log.message(topic="A")
+    at = log.foreign_record(first)
+    last = log.message(topic="A")
+    assert (at, last.offset) == (first.end, first.end + first.size)
+    settings = BrokerSettings()
+    assert [request.commit_log_offset for request in walk(log.segments, settings)] == [first.offset, last.offset]
+    assert [request.commit_log_offset for request in walk(log.segments, settings, step_over_foreign=False)] == [
+        first.offset,
+        first.offset,
+        last.offset,
+    ]
+    # the broker dispatches it, and its queues and index drop it: both ways give one result
+    assert dispatch(log.segments, settings).files == dispatch(log.segments, settings, step_over_foreign=False).files
+
+
+@pytest.mark.parametrize(
+    ("lie", "size_known"),
+    [
+        ({"total_size": 10}, True),
+        ({"total_size": 0}, False),
+        ({"total_size": -1}, False),
+        ({"total_size": 1 << 30}, False),
+        ({"magic": 1}, False),
+        ({"body_crc": 7}, False),
+        ({"body_length": -4}, False),
+        ({"topic_length": -1}, False),
+        ({"properties_length": -1, "tags": "t"}, True),
+        ({"properties": {"INNER_NUM": "x", "INNER_BASE": "0"}}, False),
+        ({"topic": "SCHEDULE_TOPIC_XXXX", "properties": {"DELAY": "1_0"}}, False),
+    ],
+)
+def test_lies_are_seen_by_the_brokers_check(lie: dict[str, object], size_known: bool) -> None:
+    record = encode_record(Message(body=b"body"), 0)
+    assert check(record).success
+    result = check(encode_record(Message(**({"body": b"body"} | lie)), 0))  # type: ignore[arg-type]
+    assert not result.success
+    assert (result.size > 0) is size_known, result.reason
+
+
+def test_negative_lengths_count_as_zero() -> None:
+    assert check(encode_record(Message(body_length=-4, properties=b"", properties_length=-1), 0)).success
+
+
+def test_a_log_that_ends_where_an_old_record_begins_is_settled() -> None:
+    log = LogBuilder()
+    placed = [log.message(body=bytes(30)) for _ in range(3)]
+    log.truncate(placed[1].offset)
+    assert log.end_offset == placed[1].offset
+    log.settle()
+    assert [request.commit_log_offset for request in walk(log.segments, BrokerSettings())] == [
+        placed.offset for placed in log.records
+    ]
+    assert log.fill(100) is not None
+    assert log.remaining == 100
+    assert log.fill(50) is None
+
+
+def test_heads_preallocation_and_files(tmp_path: Path) -> None:
+    log = LogBuilder(segment_size=1024)
+    for _ in range(30):
+        log.message(body=bytes(100))
+    bases = list(log.segments)
+    log.remove_head(2)
+    log.preallocate()
+    root = log.write(tmp_path)
+    assert read_segments(root) == log.segments
+    assert list(log.segments) == [*bases[2:], bases[-1] + 1024]
+    assert log.records[0].offset == bases[2]
+    assert min(path.name for path in (root / "commitlog").iterdir()) == f"{2048:020d}"
+
+
+# --------------------------------------------------------------------------------------------------------- broker model
 def settings_of(store: golden.GoldenStore) -> BrokerSettings:
     return BrokerSettings.of(
         store.version,

@@ -135,12 +135,8 @@ def test_the_time_of_a_unique_key_takes_the_month_that_is_near() -> None:
 
 
 def test_hosts_as_stored() -> None:
-    stored = [
-        bytes.fromhex("0a010203000010e1"),
-        bytes.fromhex("20010db8" + "00" * 11 + "01" + "00000001"),
-        b"",
-        b"x" * 9,
-    ]
+    hexadecimal = ("0a010203000010e1", "20010db8" + "00" * 11 + "01" + "00000001", "", "78" * 9)
+    stored = [bytes.fromhex(text) for text in hexadecimal]
     texts = scalar.host_text(pa.array(stored, pa.binary())).to_pylist()
     assert texts == ["10.1.2.3:4321", "[2001:db8::1]:1", None, None]
 

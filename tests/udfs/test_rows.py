@@ -349,12 +349,6 @@ def test_the_ends_of_runs(tmp_path: Path, seed: int) -> None:
     assert [row["queue_run"] for row in by_offset(found)].count(1) > 2
 
 
-def test_columns_in_the_order_that_is_asked_for() -> None:
-    assert schemas.select(["topic", "body"]).types == [pa.string(), pa.binary()]
-    with pytest.raises(KeyError):
-        schemas.select(["nothing"])
-
-
 # ------------------------------------------------------------------------------------------------- proven ranges
 RANGE_RULES = RowRules(DispatchRules(()), columns=("topic", "queue_id", "commit_log_offset"))
 

@@ -81,12 +81,6 @@ def test_a_cluster_must_see_the_staging_directory(tmp_path: object) -> None:
         list(task(iter([])))
 
 
-def test_the_report_of_a_sound_split() -> None:
-    report = read_segments(a_log().segments, 50).scans[0].report
-    assert (report.ended, report.defect) == (ChainEnd.STOP, RecordDefect.OK)
-    assert (report.rest_is_zero, report.plausible) == (True, False)
-
-
 @pytest.mark.parametrize(("data", "zero"), [(bytes(300), True), (b"x" * 300, False)])
 def test_a_split_without_any_record(tmp_path: Path, data: bytes, zero: bool) -> None:
     path = tmp_path / "segment"
