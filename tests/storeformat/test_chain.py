@@ -42,6 +42,16 @@ def scan(split: Split) -> ChainReport:
     return ChainReport(split, start, chain.position, chain.ended, chain.defect)
 
 
+def settled(segments: list[Segment], splits: list[Split], reports: list[ChainReport]) -> tuple[Chain, int]:
+    """The chain once no split is to be read again, and how many rounds that took."""
+    chain, rounds = follow_chain(segments, splits, reports), 0
+    while chain.rescans:
+        for split in chain.rescans:
+            reports[split.number] = scan(split)
+        chain, rounds = follow_chain(segments, splits, reports), rounds + 1
+    return chain, rounds
+
+
 @pytest.mark.parametrize("rejoins", [False, True])
 @pytest.mark.parametrize("split_size", [90, 137, 512, SIZE])
 def test_a_copy_in_a_body_is_no_record(tmp_path: Path, split_size: int, rejoins: bool) -> None:
@@ -51,14 +61,7 @@ def test_a_copy_in_a_body_is_no_record(tmp_path: Path, split_size: int, rejoins:
         log.message(body=Embedded((Message(body=b"false"), Message(body=b"false too")), lead=b"12345", rejoins=rejoins))
     segments = segments_of(log, tmp_path)
     splits = plan_splits(segments, split_size)
-    reports = [scan(split) for split in splits]
-    rounds = 0
-    chain = follow_chain(segments, splits, reports)
-    while chain.rescans:
-        for split in chain.rescans:
-            reports[split.number] = scan(split)
-        chain = follow_chain(segments, splits, reports)
-        rounds += 1
+    chain, rounds = settled(segments, splits, [scan(split) for split in splits])
     assert rounds > 0 or split_size == SIZE
     starts: list[int] = []
     for report in chain.reports:
@@ -80,11 +83,7 @@ def test_old_records_under_a_blank_and_after_the_end_stay_out(tmp_path: Path) ->
     splits = plan_splits(segments, 200)
     reports = [scan(split) for split in splits]
     assert any(report.start is not None and report.start > log.records[2].end for report in reports[:20])
-    chain = follow_chain(segments, splits, reports)
-    while chain.rescans:
-        for split in chain.rescans:
-            reports[split.number] = scan(split)
-        chain = follow_chain(segments, splits, reports)
+    chain, _ = settled(segments, splits, reports)
     assert sum(end - begin for begin, end in chain.blanks) == SIZE - log.records[2].end
     assert chain.end == log.end_offset
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from support.patching import stand_in
-from support.refusals import refusal
 from support.store_to_start import as_fastjson
 
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
@@ -358,11 +357,8 @@ def test_topics_of_batches_are_named_configured_or_there(tmp_path: Path) -> None
     (tmp_path / "consumequeue" / "A").mkdir(parents=True)
     assert find_batch_topics(str(tmp_path), ()) == {"A", "F"}, "there is no queue in it"
     (tmp_path / "consumequeue" / "A" / "0").mkdir()
-    assert refusal(WrongSettings, lambda: find_batch_topics(str(tmp_path), ())) == {
-        "what": "a topic of type BatchCQ has ordinary consume queues, too",
-        "path": str(tmp_path / "consumequeue" / "A"),
-        "found": "A",
-    }
+    with pytest.raises(WrongSettings, match="a topic of type BatchCQ has ordinary consume queues, too: found A"):
+        find_batch_topics(str(tmp_path), ())
 
 
 def test_the_backup_is_read_where_the_file_is_not_sound(tmp_path: Path) -> None:

@@ -137,12 +137,8 @@ def test_what_was_written_is_read_back_or_the_job_fails(place: Path) -> None:
         return extents.read_back_whole(str(draft), data_size, size, path="/final", what="the file")
 
     assert read(len(DATA), SIZE) == (memoryview(DATA), EXPECTED)
-    assert refusal(TotalsDisagree, lambda: read(len(DATA), SIZE + 1)) == {
-        "what": "the file differs from what was written",
-        "path": "/final",
-        "found": EXPECTED,
-        "expected": f"data to {len(DATA)} of {SIZE + 1}",
-    }
+    said = refusal(TotalsDisagree, lambda: read(len(DATA), SIZE + 1))
+    assert (said["path"], said["found"]) == ("/final", EXPECTED)
     short = Content(SIZE, len(DATA), hashlib.sha256(DATA[:-1]).digest())
     assert refusal(TotalsDisagree, lambda: read(len(DATA) - 1, SIZE))["found"] == short
     assert str(content_of(b"")) == f"0 bytes, data to 0, SHA-256 {hashlib.sha256(b'').hexdigest()}"

@@ -173,13 +173,6 @@ def test_what_fails_to_change_is_named(act: Callable[[str], object], monkeypatch
     assert refusal(WriteFailed, lambda: act("s3://bucket/a")) == said
 
 
-def test_local_names_that_fail_are_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    below = str(tmp_path / "file" / "below")
-    for act in (lambda: files.make_directory(below), lambda: files.set_modified(below, 5)):
-        assert refusal(WriteFailed, act) == {"what": "cannot be written: Not a directory", "path": below}
-
-
 # -------------------------------------------------------------------------------------------------------------- writing
 def test_a_file_is_written_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"

@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing
 from storeformat.storage import clients, files, locations
@@ -114,11 +113,8 @@ def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
     for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
     clients.client_of.cache_clear()
-    assert refusal(DependencyMissing, lambda: files.exists("hdfs://node:8020/store")) == {
-        "what": "no client for HDFS is installed",
-        "path": "hdfs://node:8020",
-        "advice": "install the extra hdfs (hdfs-native), or set HADOOP_HOME and CLASSPATH",
-    }
+    with pytest.raises(DependencyMissing, match=r"no client for HDFS is installed \(hdfs://node:8020\)"):
+        files.exists("hdfs://node:8020/store")
 
 
 @pytest.mark.parametrize("name", ["HADOOP_HOME", "ARROW_LIBHDFS_DIR"])

@@ -172,13 +172,8 @@ def test_many_files(tmp_path: Path) -> None:
 def test_fillers_at_the_head_are_no_messages(tmp_path: Path) -> None:
     found = write(tmp_path, (0, UNIT.pack(0, 0x7FFFFFFF, 0) * 5 + units(5, 4)))
     assert (found.begin, found.end, found.end_offset) == (5, 9, 900)
-    assert offset_at(found, 0) == 0
-    assert offset_at(found, 500) == 5
-
-
-@pytest.mark.usefixtures("_reading")
-def test_a_queue_of_fillers(tmp_path: Path) -> None:
-    assert write(tmp_path, (0, UNIT.pack(0, 0x7FFFFFFF, 0) * 5)).ends_in_pre_blank
+    assert (offset_at(found, 0), offset_at(found, 500)) == (0, 5)
+    assert write(tmp_path / "alone", (0, UNIT.pack(0, 0x7FFFFFFF, 0) * 5)).ends_in_pre_blank
 
 
 @pytest.mark.usefixtures("_reading")
@@ -189,12 +184,9 @@ def test_an_unfinished_file_ends_the_queue(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_reading")
 def test_an_empty_last_file(tmp_path: Path) -> None:
-    found = write(tmp_path, (0, units(0, 20)), (400, b""))
+    found = write(tmp_path / "one", (0, units(0, 20)), (400, b""))
     assert (found.end, found.end_offset, found.empty_last) == (20, 2_000, True)
-
-
-def test_an_empty_file_alone(tmp_path: Path) -> None:
-    found = write(tmp_path, (0, b""))
+    found = write(tmp_path / "other", (0, b""))
     assert (found.end, found.end_offset, found.empty_last) == (0, -1, True)
 
 
@@ -276,10 +268,8 @@ def test_units_that_show_nothing(tmp_path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
     assert shown_delays(str(tmp_path), segments) == {}
     assert shown_delays(str(tmp_path / "nowhere"), segments) == {}
-
-
-def test_a_delay_of_nothing_is_a_delay(tmp_path: Path) -> None:
-    assert shown_delays(str(tmp_path), write_queue(LogBuilder(), tmp_path, 2, [5, 0])) == {3: 0}
+    other = tmp_path / "other"
+    assert shown_delays(str(other), write_queue(LogBuilder(), other, 2, [5, 0])) == {3: 0}, "none is a delay, too"
 
 
 @pytest.mark.golden
@@ -290,7 +280,4 @@ def test_real_brokers_queues_show_the_default(name: str) -> None:
     assert len(shown) > 3
     assert contradicted(shown, DEFAULT) == []
     assert contradicted(shown, DEFAULT[:-2]) == [level for level in shown if level > 16]
-
-
-def test_what_contradicts() -> None:
     assert contradicted({1: 1_000, 3: 2_000, 19: 5}, DEFAULT) == [3, 19]

@@ -98,16 +98,8 @@ def test_offsets_by_time_are_those_the_real_broker_answered(store: golden.Golden
     store_time = store_time_in(root, answers["minPhyOffset"], answers["maxPhyOffset"])
     for queue in answers["queues"]:
         files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
-        found = [
-            offset_by_time(
-                files,
-                time,
-                Boundary.LOWER,
-                store_time,
-                Served(queue["minOffset"], queue["maxOffset"], store.min_offset),
-            )
-            for time in answers["times"]
-        ]
+        served = Served(queue["minOffset"], queue["maxOffset"], store.min_offset)
+        found = [offset_by_time(files, time, Boundary.LOWER, store_time, served) for time in answers["times"]]
         assert found == queue["offsetByTime"], queue
 
 

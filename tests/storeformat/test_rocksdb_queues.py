@@ -189,14 +189,10 @@ def test_the_offset_of_a_time(time: int, lower: int, upper: int, more: int) -> N
     assert held.offset_by_time(Q, time, 0, upper=True) == (last if time >= 30 else upper)
 
 
-@pytest.mark.parametrize("time", [5, 10, 15])
-def test_of_one_unit(time: int) -> None:
+def test_a_queue_of_one_unit_and_one_without_units() -> None:
     held = of_times({4: 10})
-    assert held.offset_by_time(Q, time, 0, upper=False) == (5 if time > 10 else 4)
-    assert held.offset_by_time(Q, time, 0, upper=True) == (0 if time < 10 else 4)
-
-
-def test_a_queue_without_units_has_offset_0_for_every_time() -> None:
+    assert [held.offset_by_time(Q, time, 0, upper=False) for time in (5, 10, 15)] == [4, 4, 5]
+    assert [held.offset_by_time(Q, time, 0, upper=True) for time in (5, 10, 15)] == [0, 4, 4]
     assert [queues().offset_by_time(Q, 10, 0, upper=upper) for upper in (False, True)] == [0, 0]
 
 

@@ -104,14 +104,7 @@ def a_block(claims: Sequence[Claim]) -> RecordBlock:
     """The records of one chain, without its first one: no segment begins with a record of another place."""
     data = bytearray(encode_record(Message(topic="FIRST", queue_id=0, queue_offset=0, body=b"x"), 0))
     for claim in claims:
-        message = Message(
-            topic=claim.queue[0],
-            queue_id=claim.queue[1],
-            queue_offset=claim.number,
-            store_timestamp=claim.time,
-            sys_flag=claim.sys_flag,
-            body=b"x",
-        )
+        message = Message(*claim.queue, claim.number, b"x", store_timestamp=claim.time, sys_flag=claim.sys_flag)
         data += encode_record(message, len(data) + claim.foreign)
     segment = Segment("x", 0, len(data))
     walk = chain_from(BlockWindow(Bytes(bytes(data)), segment), 0, DecodeRules())  # type: ignore[arg-type]

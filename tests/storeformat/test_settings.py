@@ -177,22 +177,13 @@ _5_0 = _4_9 | {
 }  # fmt: skip
 _5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories"}
 _5_3 = _5_1 | {
-    "deletes_empty_file",
-    "wants_property_crc",
-    "trims_settings",
-    "knows_rocksdb",
-    "dispatch_uncommitted",
-    "starts_at_furthest_queue",
-    "takes_offsets_file",
-}
+    "deletes_empty_file", "wants_property_crc", "trims_settings", "knows_rocksdb", "dispatch_uncommitted",
+    "starts_at_furthest_queue", "takes_offsets_file",
+}  # fmt: skip
 
 _5_5 = _5_3 | {
-    "dispatches_after_queues",
-    "bounded_recovery",
-    "index_tags",
-    "checkpoint_queue_offset",
-    "restores_databases",
-}
+    "dispatches_after_queues", "bounded_recovery", "index_tags", "checkpoint_queue_offset", "restores_databases",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -213,15 +204,11 @@ def test_flags_of_a_release(release: str, flags: set[str]) -> None:
     assert {name for name, value in vars(rules).items() if value is True} == flags
 
 
-_WITHIN = {
-    "corrects_delay_offsets",
-    "may_read_long_topics",
-    "reads_long_topics",
-    "passes_over_directories",
-    "deletes_empty_file",
-}
 _SINCE_5_3_2 = {"starts_at_furthest_queue", "takes_offsets_file", "dispatches_after_queues"}
-_WITHIN |= {*_SINCE_5_3_2, "leaves_gaps"}
+_WITHIN = _SINCE_5_3_2 | {
+    "corrects_delay_offsets", "may_read_long_topics", "reads_long_topics", "passes_over_directories",
+    "deletes_empty_file", "leaves_gaps",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

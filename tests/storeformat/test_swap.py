@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.refusals import refusal
 from support.swapping import ABORT_COMES, NEW, OLD, QUEUES, journal, read, write
 
 from storeformat.errors import Refused, WriteFailed
@@ -160,11 +159,8 @@ def rewrite(item: Swap, **changes: Any) -> None:
 )
 def test_a_journal_of_others_is_refused(changes: dict[str, Any], begun: Swap) -> None:
     rewrite(begun, **changes)
-    assert refusal(Refused, lambda: swap.swaps(begun.root)) == {
-        "what": "the journal of a backup cannot be understood",
-        "path": begun.at("journal.json"),
-        "advice": "if the store is as it should be, move this backup away",
-    }
+    with pytest.raises(Refused, match=r"the journal of a backup cannot be understood \(.*journal.json\)"):
+        swap.swaps(begun.root)
 
 
 LOG = {"begin": 0, "end": 100, "directories": ["/d"], "broker_version": "5.3", "past_damage": False, "as_broker": False}

@@ -183,11 +183,8 @@ def test_a_ghost_is_a_copy_that_carries_its_old_offset() -> None:
     assert (at, last.offset) == (first.end, first.end + first.size)
     settings = BrokerSettings()
     assert [request.commit_log_offset for request in walk(log.segments, settings)] == [first.offset, last.offset]
-    assert [request.commit_log_offset for request in walk(log.segments, settings, step_over_foreign=False)] == [
-        first.offset,
-        first.offset,
-        last.offset,
-    ]
+    both = [request.commit_log_offset for request in walk(log.segments, settings, step_over_foreign=False)]
+    assert both == [first.offset, first.offset, last.offset]
     # the broker dispatches it, and its queues and index drop it: both ways give one result
     assert dispatch(log.segments, settings).files == dispatch(log.segments, settings, step_over_foreign=False).files
 
@@ -250,12 +247,8 @@ def test_heads_preallocation_and_files(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------- broker model
 def settings_of(store: golden.GoldenStore) -> BrokerSettings:
-    return BrokerSettings.of(
-        store.version,
-        store.settings,
-        batch_topics=frozenset(store.entry.get("batch_topics", ())),
-        filter_bitmap_bytes=store.entry.get("filter_bitmap_bytes", 0),
-    )
+    topics, bitmap = frozenset(store.entry.get("batch_topics", ())), store.entry.get("filter_bitmap_bytes", 0)
+    return BrokerSettings.of(store.version, store.settings, batch_topics=topics, filter_bitmap_bytes=bitmap)
 
 
 def model_of(store: golden.GoldenStore, *, index_from: int = 0) -> Broker:
