@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import golden
 from support.broker_model import dispatch
@@ -16,11 +18,52 @@ from support.store_builder import BORN_HOST_V6, STORE_HOST_V6, LogBuilder, Messa
 
 from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
+from jobs.log.queue_runs import all_runs
 from jobs.query import query
-from jobs.rebuild import staging
+from jobs.rebuild import planning, staging
 from jobs.rebuild.planning import size_note
 from storeformat.errors import MissingInput, Refused, WriteFailed
+from storeformat.log.chain import ChainReport
+from storeformat.log.framing import ChainEnd
+from storeformat.log.segments import Segment, Split
 from storeformat.storage import files, local_status
+from storeformat.store.layout import StoreLayout
+from udfs.log.batch_queues import BatchRuns, StagedBatches
+from udfs.log.scan import SplitScan
+from udfs.log.staged_runs import Runs, StagedUnits
+
+REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
+
+
+def batch_scan(name: str, *rows: tuple[int, int, int, int, int]) -> SplitScan:
+    """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    runs = BatchRuns(*columns, messages=columns[3])
+    return SplitScan(REPORT, topics=(b"A",), batches=StagedBatches(path=name, runs=runs))
+
+
+def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
+    scans = [batch_scan("s1", (0, 0, 0, 3, 1), (0, 0, 3, 1, 0), (0, 0, 4, 2, 1)), batch_scan("s2", (0, 0, 0, 1, 0))]
+    plan = planning.plan_batch_queue_files(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
+    (file,) = plan.files
+    assert list(file.slices) == [("s1", 4, 2), ("s2", 0, 1)]
+    assert (plan.queues, plan.units, plan.complete) == (1, 3, False)
+
+
+def test_fillers_are_units_and_no_whole_queue() -> None:
+    """Of a message at 0 and one at 3, between which two are lost."""
+    column = np.array([0, 1])
+    runs = Runs(
+        topic_codes=np.zeros(2, np.int32), queue_ids=np.zeros(2, np.int32), first_queue_offsets=np.array([0, 3]),
+        counts=np.array([1, 1]), begins=column, first_offsets=column, last_offsets=column, light=np.zeros(2, bool),
+    )  # fmt: skip
+    scan = SplitScan(REPORT, topics=(b"A",), units=StagedUnits(path="s", packed_runs=runs.pack(), times_path=""))
+    layout = replace(StoreLayout(), mapped_file_size_consume_queue=80)
+    plan = planning.plan_queue_files(replace(all_runs([scan]), after_loss=column == 1), [scan], layout)
+    (file,) = plan.files
+    assert list(file.slices) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
+    assert file.fillers.tolist() == [False, True, False]
+    assert (plan.units, plan.complete) == (4, False)
 
 
 # ------------------------------------------------------------------------------------------------- planning size

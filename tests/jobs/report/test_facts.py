@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from support import random_messages
-from support.report_facts import ABOUT, BEGIN, facts, group, pictures
+from support.report_facts import ABOUT, BEGIN, facts, group
 
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
@@ -24,15 +24,7 @@ from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from udfs.table import schemas
 
-
 # --------------------------------------------------------------------------------------------------------- facts
-def test_messages_without_a_time() -> None:
-    timeless = {"cluster": "c", "broker": "b", "messages": 1, "bytes": 9, "first_stored": None, "last_stored": None}
-    groups = [group("t", 1, 9) | {"first_stored": None, "last_stored": None}]
-    without = facts(brokers=[timeless], groups=groups)
-    drawn = page.render(without, page.Pictures(timedelta(minutes=1), [], pictures().sizes), *ABOUT)
-    assert "No message has a store time" in drawn
-    assert "1 messages" in to_lines(without, report.SHOWN)[0]
 
 
 NOTHING = {
@@ -49,6 +41,9 @@ def level(scheduled: int, overdue: int, least: int | None, most: int | None) -> 
     return {"level": 3, "scheduled": scheduled, "overdue": overdue, "min_late_ms": least, "max_late_ms": most}
 
 
+EARLY = "ms too early: was the broker's messageDelayLevel given to load?"
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
@@ -59,58 +54,51 @@ def level(scheduled: int, overdue: int, least: int | None, most: int | None) -> 
                     {"consumer_group": "a", "kind": "retry", "messages": 1200},
                     {"consumer_group": "a", "kind": "dlq", "messages": 3},
                     {"consumer_group": "b", "kind": "retry", "messages": 34},
-                ]
-            },
-            {"retries": "1,234 retries and 3 dead letters; consumer groups: 2"},
-        ),
-        ({"duplicates": [{"surplus": 1200}, {"surplus": 34}]}, {"duplicates": "1,234 messages more than unique keys"}),
-        (
-            {
+                ],
+                "duplicates": [{"surplus": 1200}, {"surplus": 34}],
                 "transactions": [
                     {"outcome": "open", "transactions": 1000},
                     {"outcome": "committed", "transactions": 5},
                     {"outcome": "open", "transactions": 7},
-                ]
+                ],
+                "delays": [level(5, 2, None, None)],
+                "gaps": [{"kind": "gap", "places": 2, "missing": 1234}],
+                "clock_steps": [{"steps": 1000}, {"steps": 2}],
+                "clocks_ahead": [],
             },
-            {"transactions": "5 committed, 1,007 open"},
-        ),
-        ({"delays": [level(5, 2, None, None)]}, {"delays": "5 delayed messages, 2 overdue"}),
-        (
-            {"delays": [level(1000, 1000, None, None), level(5, 2, 0, 0)]},
-            {"delays": "1,005 delayed messages, 1,002 overdue, at most 0 ms late"},
-        ),
-        (
-            {"delays": [level(5, 0, -8_000, -1), level(2, 0, -9, -3)]},
             {
-                "delays": "7 delayed messages, 0 overdue; up to 8,000 ms too early: was the broker's messageDelayLevel "
-                "given to load?"
-            },
-        ),
-        (
-            {"delays": [level(5, 0, -1, 1_007), level(2, 0, 4, 9)]},
-            {
-                "delays": "7 delayed messages, 0 overdue, at most 1,007 ms late; up to 1 ms too early: was the "
-                "broker's messageDelayLevel given to load?"
+                "retries": "1,234 retries and 3 dead letters; consumer groups: 2",
+                "duplicates": "1,234 messages more than unique keys",
+                "transactions": "5 committed, 1,007 open",
+                "delays": "5 delayed messages, 2 overdue",
+                "gaps": "1,234 messages are missing in queues",
+                "clocks": "the broker's clock went back 1,002 times; 0 producers' clocks are ahead of it",
             },
         ),
-        ({"gaps": [{"kind": "gap", "places": 2, "missing": 1234}]}, {"gaps": "1,234 messages are missing in queues"}),
         (
             {
+                "delays": [level(1000, 1000, None, None), level(5, 2, 0, 0)],
                 "gaps": [
                     {"kind": "gap", "places": 2, "missing": 4},
                     {"kind": "repeat", "places": 1000, "missing": 0},
                     {"kind": "restart", "places": 3, "missing": 0},
-                ]
+                ],
+                "clock_steps": [],
+                "clocks_ahead": [{"host": "a"}, {"host": "b"}],
             },
-            {"gaps": "4 messages are missing in queues; at 1,003 places offsets restart or occur twice"},
+            {
+                "delays": "1,005 delayed messages, 1,002 overdue, at most 0 ms late",
+                "gaps": "4 messages are missing in queues; at 1,003 places offsets restart or occur twice",
+                "clocks": "the broker's clock went back 0 times; 2 producers' clocks are ahead of it",
+            },
         ),
         (
-            {"clock_steps": [{"steps": 1000}, {"steps": 2}], "clocks_ahead": []},
-            {"clocks": "the broker's clock went back 1,002 times; 0 producers' clocks are ahead of it"},
+            {"delays": [level(5, 0, -8_000, -1), level(2, 0, -9, -3)]},
+            {"delays": f"7 delayed messages, 0 overdue; up to 8,000 {EARLY}"},
         ),
         (
-            {"clock_steps": [], "clocks_ahead": [{"host": "a"}, {"host": "b"}]},
-            {"clocks": "the broker's clock went back 0 times; 2 producers' clocks are ahead of it"},
+            {"delays": [level(5, 0, -1, 1_007), level(2, 0, 4, 9)]},
+            {"delays": f"7 delayed messages, 0 overdue, at most 1,007 ms late; up to 1 {EARLY}"},
         ),
     ],
 )
@@ -194,19 +182,9 @@ def test_times_from_the_first_broker_to_the_last() -> None:
     assert with_rates(nothing).groups[0]["share"] == 0
 
 
-def test_a_terminal_obeys_no_tag() -> None:
-    text = "\n".join(to_lines(facts(groups=[group("a\x1b[2J\nb", 1, 100)]), report.SHOWN))
-    assert "a\\x1b[2J\\x0ab" in text
-
-
 def test_a_long_tag_does_not_fill_a_terminal() -> None:
     lines = to_lines(facts(groups=[group("x" * 5000, 1, 100)]), report.SHOWN)
     assert max(map(len, lines)) < 250
-
-
-def test_text_of_many_groups_says_how_many_it_leaves_out() -> None:
-    many = [group(f"t{at}", 1, 100) for at in range(report.SHOWN + 5)]
-    assert "... and 5 more" in to_lines(facts(groups=many), report.SHOWN)
 
 
 def test_an_empty_table_has_a_report() -> None:

@@ -39,6 +39,7 @@ from storeformat.javaproperties import parse_properties
         (400 * 86400, 86400),
         (400 * 86400 + 1, 2 * 86400),
         (801 * 86400, 3 * 86400),
+        (7000 * 365 * 86400, 6388 * 86400),  # a clock that ran wild
     ],
 )
 def test_a_plot_has_few_enough_steps(span: int, step: int) -> None:
@@ -54,13 +55,11 @@ def test_a_page_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.advice == f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
 
 
-def test_a_clock_that_ran_wild_leaves_the_plot_drawable() -> None:
-    assert timedelta(days=365 * 7000) / page.step_of(timedelta(days=365 * 7000)) <= 400
-
-
 def test_the_page_is_one_sound_file() -> None:
     text = page.render(facts(), pictures(), *ABOUT)
     found = Page(text)
+    assert text.startswith('<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>What fills ')
+    assert (Path(page.__file__).parent / "page.css").read_text(encoding="utf-8") in text
     assert found.open == []
     ids = Counter(attributes["id"] for _, attributes in found.elements if "id" in attributes)
     assert max(ids.values()) == 1
@@ -104,24 +103,11 @@ def test_the_same_facts_make_the_same_page_in_any_process() -> None:
     assert other.stdout.decode() == rendered()
 
 
-def test_a_table_that_goes_on_says_so() -> None:
-    assert page._caption("clock_steps", 50) == "Clock steps"
-    assert page._caption("clock_steps", 1234) == "Clock steps: the first 50 of 1,234 rows"
-
-
 def test_the_page_holds_no_secret_of_the_tables_location() -> None:
     text = page.render(facts(), pictures(), "s3://KEY:SECRET@bucket/messages?token=SECRET", 7)
     assert "SECRET" not in text
     assert "<h1>What fills \u2066messages\u2069</h1>" in text
     assert "s3://***@bucket/messages?token=***" in text
-
-
-def test_topics_that_are_not_drawn_are_all_others() -> None:
-    by_time = [{"at": BEGIN, "topic": f"topic-{at:02}", "bytes": 6000 * (at + 1)} for at in range(30)]
-    words = "".join(Page(page._over_time(facts(), page.Pictures(timedelta(minutes=1), by_time, []))).words)
-    assert "all others" in words
-    assert "topic-29" in words
-    assert "topic-00" not in words
 
 
 # ------------------------------------------------------------------------------------------- what plots are made of
@@ -307,23 +293,6 @@ def test_what_the_page_says_of_checks() -> None:
     )
 
 
-def test_the_frame_of_the_page(drawn: list[Drawn]) -> None:
-    text = page.render(facts(brokers=[]), pictures(), "/data/a&b", 1)
-    begin, _, rest = text.partition("<style>\n")
-    assert begin == (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<title>What fills \u2066a&amp;b\u2069</title>\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-    )
-    style, _, body = rest.partition("</style>\n</head>\n<body>\n<main>\n")
-    assert style == (Path(page.__file__).parent / "page.css").read_text(encoding="utf-8")
-    assert body.endswith("</header>\n<p>The table is empty.</p>\n</main>\n</body>\n</html>\n")
-    assert drawn == []
-    page.render(facts(), pictures(), *ABOUT)
-    assert [kind for kind, _, _ in drawn] == ["bars", "layers", "bars"]
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -376,6 +345,7 @@ def test_clocks_may_say_any_year(first: str, seconds: int) -> None:
 def test_without_store_times_the_page_has_no_average() -> None:
     broker = facts().brokers[0] | {"first_stored": None, "last_stored": None}
     text = page.render(facts(brokers=[broker]), page.Pictures(timedelta(minutes=1), [], pictures().sizes), *ABOUT)
+    assert "No message has a store time" in text
     assert "Stored from" not in text
     assert "on average" not in text
     assert "/s</td>" not in text
@@ -439,19 +409,6 @@ def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
 )
 def test_the_unit_of_an_axis(largest: float, unit: str, expected: tuple[float, str]) -> None:
     assert plots._scaled(largest, unit) == expected
-
-
-@pytest.mark.parametrize(
-    ("label", "shown"),
-    [
-        ("a" * 24, "a" * 24),
-        ("a" * 15 + "b" * 10, "a" * 11 + "\u2026" + "aa" + "b" * 10),
-        ("_x", "\u200b_x"),
-        ("x_", "x_"),
-    ],
-)
-def test_a_label_that_fits(label: str, shown: str) -> None:
-    assert plots._short(label) == shown
 
 
 def drawing(svg: str, height: float) -> Page:

@@ -28,27 +28,20 @@ from storeformat.errors import MissingInput
 from udfs.table import schemas
 
 
-def test_no_transaction_of_the_broker() -> None:
-    others = {"rocketmq-store-spark/c/other/0": 7, "rocketmq-store-spark/c/b/": 1, "stream-4": 9}
-    assert recorded_state({}, "c", "b") is None
-    assert recorded_state(others, "c", "b") is None
-
-
-def test_the_last_epoch_counts_also_where_it_ends_further_back() -> None:
-    found = {f"rocketmq-store-spark/c/b/{epoch}": end for epoch, end in ((0, 900), (9, 300), (10, 200))}
-    assert recorded_state(found, "c", "b") == BrokerState(200, 10)
-
-
-def test_the_topics_of_an_epoch() -> None:
-    found = {"rocketmq-store-spark/c/b/0": 900, "rocketmq-store-spark/c/b/0/%25RETRY%25g,a%2Cb%3A3": 900}
-    assert recorded_state(found, "c", "b") == BrokerState(900, 0, ("%RETRY%g", "a,b:3"))
-    repaired = {**found, "rocketmq-store-spark/c/b/1": 950}
-    assert recorded_state(repaired, "c", "b") == BrokerState(950, 1)
-
-
-def test_a_broker_that_comes_after_others() -> None:
-    found = {"stream-4": 9, "rocketmq-store-spark/c/other/0": 7, "rocketmq-store-spark/c/b/0": 5}
-    assert recorded_state(found, "c", "b") == BrokerState(5, 0)
+@pytest.mark.parametrize(
+    ("recorded", "state"),
+    [
+        ({}, None),
+        ({"c/other/0": 7, "c/b/": 1}, None),
+        ({"c/other/0": 7, "c/b/0": 5}, BrokerState(5, 0)),
+        ({"c/b/0": 900, "c/b/9": 300, "c/b/10": 200}, BrokerState(200, 10)),  # the last, also if it ends further back
+        ({"c/b/0": 900, "c/b/0/%25RETRY%25g,a%2Cb%3A3": 900}, BrokerState(900, 0, ("%RETRY%g", "a,b:3"))),
+        ({"c/b/0": 900, "c/b/0/T": 900, "c/b/1": 950}, BrokerState(950, 1)),  # a repair, of all topics
+    ],
+)
+def test_what_transactions_say_of_a_broker(recorded: dict[str, int], state: BrokerState | None) -> None:
+    found = {"stream-4": 9, **{f"rocketmq-store-spark/{name}": end for name, end in recorded.items()}}
+    assert recorded_state(found, "c", "b") == state
 
 
 def test_the_names_under_which_an_end_is_recorded() -> None:
@@ -58,11 +51,6 @@ def test_the_names_under_which_an_end_is_recorded() -> None:
     found = recorded_by(replace(what, tail=77), ("%RETRY%g/h", "a,b:3"), {})
     assert found == {f"{prefix}/4": 9, f"{prefix}/4/%25RETRY%25g%2Fh,a%2Cb%3A3": 9, f"{prefix}/tail/4": 77}
     assert recorded_state(found, "a/b", "it's") == BrokerState(9, 4, ("%RETRY%g/h", "a,b:3"), tail=77)
-
-
-def test_names_with_slashes_and_quotes() -> None:
-    found = {"rocketmq-store-spark/a%2Fb/it%27s/0": 5}
-    assert recorded_state(found, "a/b", "it's") == BrokerState(5, 0)
     assert recorded_state(found, "a", "b") is None
 
 

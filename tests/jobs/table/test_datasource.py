@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
@@ -19,8 +18,6 @@ from support.store_builder import LogBuilder
 
 from jobs.table import datasource
 from storeformat.errors import DamagedLog, UsageError
-from storeformat.kernels import active
-from storeformat.storage import files
 from udfs.table import schemas
 
 pytestmark = pytest.mark.spark
@@ -94,6 +91,8 @@ def test_filters(log: LogBuilder, tmp_path: Path, split_size: int, trust: str) -
         ({"topic": "T1"}, lambda p: p.message.topic == "T1"),
         ({"topic": "T1:2, T2"}, lambda p: p.message.queue == ("T1", 2) or p.message.topic == "T2"),
         ({"from-offset": begin, "until-offset": end}, lambda p: begin <= p.offset < end),
+        ({"untilOffset": log.records[1].offset}, lambda p: p.offset == 0),
+        ({"untilOffset": 0}, lambda p: False),
         ({"fromOffset": begin + 1, "topic": "T0"}, lambda p: p.offset > begin and p.message.topic == "T0"),
         ({"fromTime": time, "untilTime": later}, lambda p: time <= p.message.store_timestamp < later),
         ({"fromTime": iso}, lambda p: p.message.store_timestamp >= time),
@@ -116,70 +115,6 @@ def test_what_filters_spare(log: LogBuilder, tmp_path: Path) -> None:
     assert partitions(fromOffset=20_000, untilOffset=20_200) == 1
     assert partitions(untilTime=store_time(log, 0) + 1) == 1
     assert partitions(fromTime=store_time(log, 599)) == 1
-
-
-def test_head_columns_need_no_properties(log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where only columns of record heads are wanted, a task neither looks for properties nor decodes any."""
-
-    def read(columns: str) -> int:
-        source = datasource.CommitLogSource({"path": str(tmp_path / "store"), "columns": columns})
-        reader = source.reader(source.schema())
-        with monkeypatch.context() as patch:
-            for name in ("property_spans", "property_pieces"):
-                patch.setattr(active(), name, refuse)
-            return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
-
-    def refuse(*unused: object) -> None:
-        raise AssertionError("properties were looked at")
-
-    assert read("topic, queue_offset, store_timestamp, offset_msg_id, born_host, body") == 600
-    assert read("heads") == 600
-    for column in ("tags", "properties"):
-        with pytest.raises(AssertionError, match="properties"):
-            read(column)
-
-
-@pytest.mark.parametrize("window", [(0, 600), (200, 210), (590, 600)])
-def test_a_query_reads_one_segment_twice(
-    log: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: tuple[int, int]
-) -> None:
-    """The last one of the window, while it is planned, and of the others a head: tasks prove these themselves."""
-    sizes: list[int] = []
-    original = files.RangeReader.read_into
-
-    def read_into(self: files.RangeReader, offset: int, target: memoryview) -> None:
-        sizes.append(len(target))
-        original(self, offset, target)
-
-    monkeypatch.setattr(files.RangeReader, "read_into", read_into)
-    begin, end = log.records[window[0]].offset, log.records[window[1] - 1].end
-    options = {"path": str(tmp_path / "store"), "columns": "topic", "from-offset": str(begin), "until-offset": str(end)}
-    source = datasource.CommitLogSource(options)
-    reader = source.reader(source.schema())
-    planned = sum(sizes)
-    assert planned < 1.5 * log.segment_size
-    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == window[1] - window[0]
-    first = begin - begin % log.segment_size
-    assert end - begin <= sum(sizes) - planned < end - first + log.segment_size / 2
-
-
-def test_a_query_is_planned_once(spark: SparkSession, log: LogBuilder, tmp_path: Path) -> None:
-    planned = tmp_path / "planned"
-
-    class Noted(datasource.CommitLogSource):
-        @classmethod
-        def name(cls) -> str:
-            return "noted-commitlog"
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            with planned.open("a") as file:
-                file.write("once")
-            return super().reader(schema)
-
-    spark.dataSource.register(Noted)
-    frame = spark.read.format("noted-commitlog").options(columns="topic").load(str(tmp_path / "store"))
-    assert frame.where("topic = 'T1'").count() == 200
-    assert planned.read_text() == "once"
 
 
 def test_two_queries_on_one_frame(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
@@ -218,12 +153,6 @@ def test_a_schema_that_does_not_fit_is_refused_while_a_query_is_planned(log: Log
             ask(*fields)
     with pytest.raises(UsageError, match="columns are struct<begin_offset"):
         ask(topic, records="defects")
-
-
-def test_until_an_offset(log: LogBuilder, tmp_path: Path) -> None:
-    for number in (0, 1, 300, 599):
-        until = log.records[number].offset
-        assert len(rows_here(tmp_path / "store", untilOffset=until, columns="commit_log_offset")) == number
 
 
 def test_from_sql(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Path) -> None:
@@ -266,24 +195,6 @@ def test_a_file_of_an_older_log(log: LogBuilder, tmp_path: Path, place: int) -> 
     source = datasource.CommitLogSource({"path": str(tmp_path / "store")})
     with pytest.raises(DamagedLog, match="older log"):
         source.reader(source.schema())
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"colums": "topic"}, "no option colums"),
-        ({"columns": "topics"}, "no column topics"),
-        ({"records": "some"}, "is not one of"),
-        ({"splitSize": "1k"}, "not a whole number"),
-        ({"onDamage": "ignore"}, "is not one of"),
-        ({"fromTime": "noon"}, "nor a time with its zone"),
-        ({"untilTime": "2024-05-30T07:00:00"}, "nor a time with its zone"),
-        ({"brokerVersion": "3.2.6"}, "is no release of"),
-    ],
-)
-def test_wrong_options(log: LogBuilder, tmp_path: Path, options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        rows_here(tmp_path / "store", **options)
 
 
 def test_what_is_refused_is_said_in_spark(read: Any, log: LogBuilder, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -85,19 +84,6 @@ def test_a_line_that_delta_does_not_write_is_one_line(made: Path, tmp_path: Path
     code, said = load(made, tmp_path, add)
     assert code in (0, 65, 66), said
     assert "\n" not in said
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        {"version": 1, "size": 1, "parts": 30_000_000}, {"version": -1}, {"version": "x"}, {"version": 1, "parts": -1},
-        {"version": 1, "size": 1, "v2Checkpoint": 7}, [], 1, "x",
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_names_a_checkpoint_asks_for_no_memory(made: Path, tmp_path: Path, last: object) -> None:
-    code, said = load(made, tmp_path, lambda table: (table / LAST).write_text(json.dumps(last)))
-    assert code in (0, 65, 66), said
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 5_000, b"PAR1" + b"\0" * 100 + b"\xff\xff\xff\x7fPAR1"])

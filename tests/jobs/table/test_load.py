@@ -243,10 +243,6 @@ def test_deliveries_contradict_delay_levels_that_no_queue_shows(bench: Bench) ->
 
 
 # --------------------------------------------------------------------------------------------------- load tables
-if TYPE_CHECKING:  # most of these tests run without pyspark
-    from pyspark.sql import SparkSession
-
-
 def test_a_table_of_an_older_version_gets_the_new_columns(bench: Bench) -> None:
     bench.messages(20)
     bench.load()

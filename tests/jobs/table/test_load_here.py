@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +21,10 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.table import commits, load, messages_table
+from jobs.table import commits, load
 from jobs.table.load import Load
-from jobs.table.load_window import Window
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError, UsageError
+from storeformat.errors import Refused, StoreFormatError
 from udfs.table import schemas
 
 
@@ -130,18 +128,6 @@ def test_only_a_part_of_the_log(log: LogBuilder, tmp_path: Path, table: Path) ->
     )
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd"])
-def test_a_time_zone_that_there_is_not(zone: str, tmp_path: Path, table: Path) -> None:
-    said = f"--time-zone {zone}: no such time zone"
-    assert error_of(lambda: load_here(tmp_path, table, time_zone=zone)) == (UsageError, said, None)
-
-
-def test_a_table_inside_of_the_store(log: LogBuilder, tmp_path: Path) -> None:
-    root = log.write(tmp_path / "s")
-    said = f"the table must not lie inside the store ({root}/table)"
-    assert error_of(lambda: load_here(root, root / "table")) == (Refused, said, None)
-
-
 def test_topics_that_no_new_message_is_of(log: LogBuilder, tmp_path: Path, table: Path) -> None:
     root = log.write(tmp_path / "s")
     topics = (TopicFilter("T1", 7), TopicFilter("Nothing"))
@@ -193,26 +179,11 @@ def test_a_log_that_was_wiped_and_has_grown_as_long(log: LogBuilder, tmp_path: P
     for number in range(60):
         other.message(topic=f"T{number % 2}", queue_id=0, body=(b"x" if number % 2 == 0 else b"y") * 100)
     assert other.end_offset == log.end_offset
-    assert ANOTHER in error_of(lambda: load_here(other.write(tmp_path / "other"), table, **topics))[1]
-    assert load_here(root, table, **topics)["rows"] == (5 if topics else 10)
-
-
-def test_a_table_that_was_restored(log: LogBuilder, tmp_path: Path, table: Path) -> None:
-    root, until = log.write(tmp_path / "s"), log.records[20].offset
-    load_here(root, table, until_offset=until)
-    load_here(root, table)
-    deltalake.DeltaTable(str(table)).restore(1)
-    assert error_of(lambda: load_here(root, table)) == (
-        Refused,
-        (
-            f"RESTORE of the table (its version 3) took rows away that were loaded: found {until}, expected"
-            f" {log.end_offset} ({table})"
-        ),
-        f"--repair-from {until} loads them again",
+    assert (
+        "the log is not the one that was loaded: it is another store's"
+        in error_of(lambda: load_here(other.write(tmp_path / "other"), table, **topics))[1]
     )
-    assert error_of(lambda: load_here(root, table, repair_from=until + 1))[0] is Refused
-    deltalake.DeltaTable(str(table)).restore(0)
-    assert error_of(lambda: load_here(root, table))[2] == "--repair-from 0 loads them again"
+    assert load_here(root, table, **topics)["rows"] == (5 if topics else 10)
 
 
 def test_a_table_whose_lost_file_was_taken_out_of_its_log(log: LogBuilder, tmp_path: Path, table: Path) -> None:
@@ -292,121 +263,6 @@ def test_a_load_that_fails_removes_its_files(
         one.run()
     assert gone == [(one._run_id, one._path)] * removed
     assert discarded == [True]
-
-
-@pytest.mark.parametrize(
-    ("shown", "rows", "delayed", "path", "warned"),
-    [
-        (False, 5, True, "/t", True),
-        (True, 5, True, "/t", False),
-        (False, 0, True, "/t", False),
-        (False, 5, False, "/t", False),
-    ],
-)
-def test_deliveries_that_came_too_early(
-    one: Load, monkeypatch: pytest.MonkeyPatch, shown: bool, rows: int, delayed: bool, path: str, warned: bool
-) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        load, "shortest_delays", lambda table, *which: asked.append(which) or {1: 900, 2: 5_000, 3: 1_234}
-    )
-    one._levels_shown, one._path = shown, path
-    given: Any = SimpleNamespace(version=4)
-    one._warn_of_deliveries(commits.Commit(3, rows, delayed), given, Window(70, 77))
-    said = (
-        "delayed messages came before they were due (level 1: 900 ms, level 3: 1,234 ms): messageDelayLevel is not the "
-        "broker's; --broker-conf FILE --repair-from 77 loads them with the right due times"
-    )
-    assert one._reporter.notes == [said] * warned
-    assert asked == [("c", "b", 77)] * warned
-    one._warn_of_deliveries(None, given, Window(70, 77))
-    one._warn_of_deliveries(commits.Commit(3, 5), None, Window(70, 77))
-    assert len(one._reporter.notes) == int(warned)
-
-
-def test_what_rows_are_read_with(one: Load) -> None:
-    options = replace(one._options, with_bodies=True, topics=(TopicFilter("T", 3),))
-    read = load.row_reader(one._store, options, None, 77, "Asia/Shanghai")
-    assert (read.ranges, read.from_offset, read.topics) == ((), 77, options.topics)
-    assert read.rules.columns == tuple(schemas.MESSAGES_WITH_BODY.names)
-    assert (read.rules.time_zone, read.rules.cluster, read.rules.broker) == ("Asia/Shanghai", "c", "b")
-    plain = load.row_reader(one._store, one._options, None, 0, "UTC")
-    assert plain.rules.columns == tuple(schemas.MESSAGES.names)
-    assert not plain.rules.split_parser
-
-
-ANOTHER = "the log is not the one that was loaded: it is another store's, or it was truncated and rewritten"
-
-
-@pytest.mark.parametrize(
-    ("end", "inside", "last", "place", "agreeing"),
-    [
-        (300, False, {"commit_log_offset": 100, "size": 50}, None, None),
-        (200, False, None, None, None),
-        (300, True, {"commit_log_offset": 100, "size": 50}, 100, 150),
-        (300, True, None, 300, None),
-        (199, False, {"commit_log_offset": 100, "size": 50}, 100, 199),
-        (199, True, None, 199, 199),
-    ],
-)
-def test_how_far_log_and_table_agree(
-    one: Load,
-    monkeypatch: pytest.MonkeyPatch,
-    end: int,
-    inside: bool,
-    last: dict[str, int] | None,
-    place: int | None,
-    agreeing: int | None,
-) -> None:
-    """Rows are to begin at 200, and the newest one is in the log."""
-    monkeypatch.setattr(load, "newest_row_in_log", lambda store, rows, reading: rows[0])
-    monkeypatch.setattr(load, "begins_inside_a_record", lambda store, window, reading: inside)
-    given: Any = (SimpleNamespace(), Window(0, 200, last=last), SimpleNamespace(end=end))
-    one._check_continues(None, *given[1:])
-    if place is None:
-        one._check_continues(*given)
-        return
-    advice = f"log and table agree up to {agreeing}: --repair-from {agreeing} replaces what was loaded after it"
-    if agreeing is None:
-        advice = "none of the newest rows is in this log: another store needs another --broker (or --repair-from N)"
-    said = f"{ANOTHER} ({one._store.root}, offset {place})"
-    assert error_of(lambda: one._check_continues(*given)) == (Refused, said, advice)
-
-
-@pytest.mark.parametrize("bodies", [True, False])
-def test_the_columns_that_a_load_needs(
-    log: LogBuilder, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch, bodies: bool
-) -> None:
-    root = log.write(tmp_path / "s")
-    load_here(root, table, until_offset=log.records[20].offset)
-    asked: list[list[str]] = []
-
-    def add(self: messages_table.MessagesTable, wanted: list[str]) -> None:
-        asked.append(list(wanted))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(messages_table.MessagesTable, "with_columns", add)
-    with pytest.raises(KeyboardInterrupt):
-        load_here(root, table, with_bodies=bodies)
-    assert asked == [list((schemas.MESSAGES_WITH_BODY if bodies else schemas.MESSAGES).names)]
-    assert offsets(table) == [record.offset for record in log.records[:20]]
-
-
-def test_a_log_in_which_nothing_is_new_is_scanned(
-    log: LogBuilder, tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = log.write(tmp_path / "s")
-    load_here(root, table)
-    shown: list[tuple[str, int]] = []
-    progress = Reporter.progress
-
-    def recorded(self: Reporter, what: str, total: int) -> Any:
-        shown.append((what, total))
-        return progress(self, what, total)
-
-    monkeypatch.setattr(Reporter, "progress", recorded)
-    assert load_here(root, table)["skipped"]
-    assert shown == [("scan", 4096)]  # from the segment of the newest row on
 
 
 def test_the_program_for_several_brokers(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +12,16 @@ from deltalake import DeltaTable
 from support.store_builder import LogBuilder
 from support.table_bench import SEGMENT, Bench
 
-from jobs.contract.options import LoadOptions, TopicFilter
+from jobs.contract.options import LoadOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import Runner
 from jobs.table import continuation, messages_table
 from jobs.table.commits import BrokerState
-from jobs.table.deliveries import check_delay_levels, too_early
+from jobs.table.deliveries import too_early
 from jobs.table.load import Load
 from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
-from storeformat.errors import Refused, UsageError, WrongSettings
+from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment
 from udfs.table.proven_ranges import ReadRanges, proven_ranges
 from udfs.table.rows import RowRules
@@ -143,39 +142,6 @@ def test_a_repair_a_log_elsewhere_and_a_first_load_are_read_in_any_case(tmp_path
     assert not nothing_follows(elsewhere, Window(0, 1500, last=LAST))
 
 
-def load_of(tmp_path: Path, **more: Any) -> Load:
-    log = LogBuilder(4096)
-    log.message(topic="T")
-    options = LoadOptions(store=str(log.write(tmp_path)), table="", cluster="c", broker="b", **more)
-    return Load(open_store(options), options, "/messages", Reporter(quiet=True))
-
-
-def test_other_topics_than_those_of_the_loads_before_are_refused(tmp_path: Path) -> None:
-    asked = (TopicFilter("b", 3), TopicFilter("a"))
-    one = load_of(tmp_path, topics=asked)
-    one._check_topics(None)
-    one._check_topics(BrokerState(9, 0, ("a", "b:3")))
-    for topics, expected in (((), "all topics"), (("a", "b"), "a, b")):
-        with pytest.raises(Refused) as error:
-            one._check_topics(BrokerState(9, 0, topics))
-        assert (error.value.found, error.value.expected, error.value.path) == ("a, b:3", expected, "/messages")
-    with pytest.raises(Refused) as error:
-        load_of(tmp_path)._check_topics(BrokerState(9, 0, ("a",)))
-    assert (error.value.found, error.value.expected) == ("all topics", "a")
-    with pytest.raises(UsageError, match="leave out --topic"):
-        load_of(tmp_path, topics=asked, repair_from=0)._check_topics(None)
-
-
-def test_what_a_load_says_that_read_nothing(tmp_path: Path) -> None:
-    facts = load_of(tmp_path)._facts(None, None, Window(7, 7), 9)
-    assert facts == {
-        "damaged": False, "log_begin": 0, "log_end": 9, "table": "/messages", "rows": 0, "version": None,
-        "from_offset": 7, "to_offset": 9, "skipped": True, "gap": None, "dry_run": False,
-    }  # fmt: skip
-    gap = load_of(tmp_path, dry_run=True)._facts(None, None, Window(7, 7, gap=(3, 7)), 9)
-    assert (gap["gap"], gap["skipped"], gap["dry_run"]) == ({"begin": 3, "end": 7}, False, True)
-
-
 # -------------------------------------------------------------------------------------------------- continuation
 @pytest.mark.parametrize(
     ("place", "last_ends", "inside"),
@@ -231,29 +197,6 @@ def test_levels_of_which_a_message_came_too_early() -> None:
     assert too_early({3: 2_000, 1: 1_000, 2: 4_999}, delays) == [2, 3]
     assert too_early({1: 1_000, 2: 5_001, 19: 0}, delays) == []
     assert too_early({}, delays) == []
-
-
-def test_levels_that_the_stores_own_queues_contradict() -> None:
-    store: Any = SimpleNamespace(
-        root="/s",
-        dispatch_rules=lambda: SimpleNamespace(delay_millis=(1_000, 5_000, 10_000)),
-        layout=SimpleNamespace(message_delay_level="1s 5s 10s"),
-    )
-    options = LoadOptions(store="/s", table="t", cluster="c", broker="b")
-    assert check_delay_levels(store, options, {}) == check_delay_levels(store, options, {1: 1_000, 3: 10_000}) == []
-    shown = {1: 1_000, 2: 7_000, 3: 2_000}
-    with pytest.raises(WrongSettings) as caught:
-        check_delay_levels(store, options, shown)
-    levels = "level 2: 7,000 ms, level 3: 2,000 ms"
-    assert str(caught.value) == (
-        "the broker has another messageDelayLevel, its queues of SCHEDULE_TOPIC_XXXX show it: found "
-        f"{levels}, expected 1s 5s 10s (/s)"
-    )
-    assert caught.value.advice == "--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's"
-    told = LoadOptions(store="/s", table="t", cluster="c", broker="b", settings=(("messageDelayLevel", "1s 5s 10s"),))
-    assert check_delay_levels(store, told, shown) == [
-        f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"
-    ]
 
 
 # ------------------------------------------------------------------------------------------------ load continues
@@ -331,13 +274,6 @@ def test_repair_leaves_other_brokers_alone(bench: Bench) -> None:
     assert bench.rows() == bench.rows("other") == bench.expected
 
 
-def test_repair_cannot_leave_a_gap(bench: Bench) -> None:
-    bench.messages(50)
-    end = bench.load()["to_offset"]
-    with pytest.raises(UsageError, match="ends at"):
-        bench.load(repair_from=end + 1)
-
-
 def test_a_repair_leaves_rows_alone_whose_bytes_are_no_more(bench: Bench) -> None:
     bench.messages(50)
     bench.load()
@@ -350,7 +286,9 @@ def test_a_repair_leaves_rows_alone_whose_bytes_are_no_more(bench: Bench) -> Non
     assert (report["rows"], bench.rows()) == (len(bench.expected), before + bench.expected)
 
 
-@pytest.mark.parametrize("to", [pytest.param("first", marks=[pytest.mark.slow, pytest.mark.spark]), "nothing"])
+@pytest.mark.parametrize(
+    "to", [pytest.param("first by Spark", marks=[pytest.mark.slow, pytest.mark.spark]), "first", "nothing"]
+)
 def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str, request: pytest.FixtureRequest) -> None:
     """RESTORE takes rows away and leaves the transactions: these still say that all was loaded."""
     bench.messages(40)
@@ -359,12 +297,12 @@ def test_a_table_that_was_restored_to_an_older_version(bench: Bench, to: str, re
     first = bench.load()
     bench.messages(50)
     second = bench.load()
-    reached = first["to_offset"] if to == "first" else 0
-    if to == "first":
+    reached = 0 if to == "nothing" else first["to_offset"]
+    if to == "first by Spark":
         spark = request.getfixturevalue("spark")
         spark.sql(f"RESTORE TABLE delta.`{bench.table}` TO VERSION AS OF {first['version']}")
     else:
-        DeltaTable(bench.table).restore(before)
+        DeltaTable(bench.table).restore(before if to == "nothing" else first["version"])
     for _ in range(2):
         with pytest.raises(Refused, match="RESTORE of the table") as refused:
             bench.load()

@@ -67,30 +67,25 @@ def test_what_was_loaded_is_known(path: str) -> None:
     assert json.loads(information["userMetadata"]) == {"to": 15}
 
 
-def test_a_checkpoint_keeps_what_was_loaded(path: str) -> None:
-    load(path, 0)
-    load(path, 10, broker="other")
-    DeltaTable(path).create_checkpoint()
-    for version in range(2):
-        Path(path, "_delta_log", f"{version:020d}.json").unlink()
-    load(path, 20, seen=BrokerState(20, 0), broker="other")
-    table = MessagesTable(path)
-    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(30, 0))
-
-
-def test_a_checkpoint_of_parts_keeps_it_too(path: str) -> None:
-    """As Spark writes it where a table has many files."""
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_checkpoint_keeps_what_was_loaded(path: str, in_parts: bool) -> None:
+    """In parts as Spark writes it where a table has many files."""
     load(path, 0)
     load(path, 10, broker="other")
     DeltaTable(path).create_checkpoint()
     log = Path(path, "_delta_log")
-    (log / f"{2:020d}.checkpoint.parquet").rename(log / f"{2:020d}.checkpoint.{1:010d}.{1:010d}.parquet")
-    told = json.loads((log / "_last_checkpoint").read_text())
-    (log / "_last_checkpoint").write_text(json.dumps({"version": 2, "size": told["size"], "parts": 1}))
-    for version in range(3):
+    if in_parts:
+        (log / f"{2:020d}.checkpoint.parquet").rename(log / f"{2:020d}.checkpoint.{1:010d}.{1:010d}.parquet")
+        told = json.loads((log / "_last_checkpoint").read_text())
+        (log / "_last_checkpoint").write_text(json.dumps({"version": 2, "size": told["size"], "parts": 1}))
+    for version in range(3 if in_parts else 2):
         (log / f"{version:020d}.json").unlink()
+    if not in_parts:
+        load(path, 20, seen=BrokerState(20, 0), broker="other")
     table = MessagesTable(path)
-    assert (table.state("c", "b"), table.state("c", "other")) == (BrokerState(10, 0), BrokerState(20, 0))
+    assert (table.state("c", "b"), table.state("c", "other")) == (
+        BrokerState(10, 0), BrokerState(20 if in_parts else 30, 0),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("interval", "versions"), [(None, [10, 20]), ("7", [6, 13, 20])])
@@ -359,7 +354,8 @@ def test_files_with_times_of_96_bits_are_read_to_the_end_of_time(path: str) -> N
 @pytest.mark.parametrize(
     "told",
     ["", "[]", "1", "{}", '{"version": "x"}', '{"version": 1, "parts": "2"}', '{"version": 1, "parts": 30000000}',
-     '{"version": null}', '{"version": 1, "parts": -1e400}'],
+     '{"version": null}', '{"version": 1, "parts": -1e400}', '{"version": -1}',
+     '{"version": 1, "size": 1, "v2Checkpoint": 7}', '"x"'],
 )  # fmt: skip
 def test_what_tells_no_checkpoint_is_passed_over(path: str, told: str) -> None:
     """Thirty million parts would take gigabytes of names."""

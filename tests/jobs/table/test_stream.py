@@ -179,24 +179,6 @@ def test_a_record_that_spans_the_offset_of_a_checkpoint(growing: Growing) -> Non
         growing.reader().latestOffset({"offset": growing.log.records[60].offset + 8}, ReadAllAvailable())
 
 
-def test_what_was_planned_just_now_is_not_read_again(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = growing.reader()
-    end = reader.latestOffset({"offset": 0}, ReadAllAvailable())
-    reads: list[int] = []
-    read = LogStreamReader._read
-
-    def counted(self: LogStreamReader, store: Any, begin: int, until: int) -> Any:
-        reads.append(begin)
-        return read(self, store, begin, until)
-
-    monkeypatch.setattr(LogStreamReader, "_read", counted)
-    assert rows(reader, {"offset": 0}, end) == growing.expected()
-    assert reads == []
-    some = {"offset": growing.log.records[50].offset}
-    assert rows(reader, {"offset": 0}, some) == growing.expected()[:50]
-    assert reads == [0]
-
-
 def test_damage_ends_a_stream(growing: Growing) -> None:
     growing.grow(300)
     damaged = growing.log.records[60]
