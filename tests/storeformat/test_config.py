@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import struct
 import sys
@@ -109,11 +110,6 @@ def test_a_directory_and_what_nests_too_deep_are_torn(tmp_path: Path) -> None:
     assert found.why
 
 
-def test_the_ends_of_64_bits_are_held(tmp_path: Path) -> None:
-    content = b'{"offsetTable":{"A@g":{0:9223372036854775807,-5:-9223372036854775808}}}'
-    assert read(tmp_path, content, None).value == {("A", "g"): {0: (1 << 63) - 1, -5: -(1 << 63)}}
-
-
 def test_a_copy_says_what_was_read_and_when(tmp_path: Path) -> None:
     found = read(tmp_path, SOUND, b"")
     path = str(tmp_path / "config" / "consumerOffset.json")
@@ -143,10 +139,9 @@ def test_a_copy_says_what_was_read_and_when(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_each_file_has_a_table_of_its_own(tmp_path: Path, name: str, content: str, value: object) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / name).write_text(content)
+    configured(tmp_path, name, content)
     assert read_config(str(tmp_path), name).value == value
-    (tmp_path / "config" / name).write_text(content.upper())
+    configured(tmp_path, name, content.upper())
     assert read_config(str(tmp_path), name).value == {}
 
 
@@ -170,15 +165,16 @@ def test_nothing_is_sound(tmp_path: Path, content: bytes) -> None:
     assert (found.main.content, found.value) == (FileState.SOUND, {})
 
 
-def test_keys_that_name_no_group_are_left_out(tmp_path: Path) -> None:
+def test_keys_that_name_no_group_are_left_out_and_64_bits_are_held(tmp_path: Path) -> None:
     content = b'{"offsetTable":{"A":{0:1},"A@":{0:1},"%RETRY%g@g":{0:1.5,1:"7"}}}'
     assert read(tmp_path, content, None).value == {("%RETRY%g", "g"): {0: 1, 1: 7}}
+    content = b'{"offsetTable":{"A@g":{0:9223372036854775807,-5:-9223372036854775808}}}'
+    assert read(tmp_path, content, None).value == {("A", "g"): {0: (1 << 63) - 1, -5: -(1 << 63)}}
 
 
 def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
-    (tmp_path / "config").mkdir()
-    with (tmp_path / "config" / "topics.json").open("wb") as file:
-        file.truncate(30 << 30)
+    configured(tmp_path, "topics.json", "")
+    os.truncate(tmp_path / "config" / "topics.json", 30 << 30)
     with pytest.raises(NotAStore, match="too large"):
         read_config(str(tmp_path), "topics.json")
 

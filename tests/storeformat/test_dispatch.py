@@ -266,12 +266,13 @@ def test_all_at_once_is_one_by_one(drawn: list[tuple[str, int, tuple[list[str], 
     assert found == one_by_one(drawn, rules)
 
 
-@pytest.mark.parametrize("queued", [[], [1]])
-def test_only_queued_records_count(queued: list[int]) -> None:
+def test_only_queued_records_count() -> None:
     pair = (["%LMQ%a", "%LMQ%b"], ["3", "4"])
-    units = light_units(light_block_of([("T", 0, pair), ("T", 1, pair)]), np.array(queued, np.int64), LIGHT_RULES)
-    assert units.rows.tolist() == [row for row in queued for _ in range(2)]
-    assert units.queue_offsets.tolist() == [3, 4] * len(queued)
+    for queued in ([], [1]):
+        units = light_units(light_block_of([("T", 0, pair), ("T", 1, pair)]), np.array(queued, np.int64), LIGHT_RULES)
+        assert units.rows.tolist() == [row for row in queued for _ in range(2)]
+        assert units.queue_offsets.tolist() == [3, 4] * len(queued)
+    assert len(light_units(light_block_of([]), np.arange(0), LIGHT_RULES).rows) == 0
 
 
 @pytest.mark.parametrize(
@@ -286,10 +287,6 @@ def test_only_queued_records_count(queued: list[int]) -> None:
 def test_records_of_excluded_topics_go_nowhere_else(rules: MultiDispatchRules, rows: list[int]) -> None:
     block = light_block_of([(topic, 0, (["%LMQ%a"], ["3"])) for topic in ("T", "TU", "%U")])
     assert light_units(block, np.arange(3), rules).rows.tolist() == rows
-
-
-def test_a_block_without_records_has_no_units() -> None:
-    assert len(light_units(light_block_of([]), np.arange(0), LIGHT_RULES).rows) == 0
 
 
 # ------------------------------------------------------------------------------------------------------- pending

@@ -24,7 +24,6 @@ from storeformat.log.dledger import (
     committed_end,
     committed_index,
     framing_of,
-    is_of_group,
 )
 from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
 from storeformat.log.record_ref import RecordRef
@@ -292,13 +291,6 @@ def test_an_entry_with_a_wrong_number_is_not_counted(number: int, wrong: int, en
     assert found.note.startswith(f"entry 19 is committed, but the entries end after number {number - 1}")
 
 
-def test_the_only_file_is_searched_after_zeros(tmp_path: Path) -> None:
-    log = a_log(20)
-    log.write(tmp_path)
-    zeroed(log, tmp_path, 0)
-    assert committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), 7).end == log.records[7].end
-
-
 def test_a_note_says_what_is_committed_and_what_is_not_known(tmp_path: Path) -> None:
     log = two_files()
     log.write(tmp_path)
@@ -314,6 +306,11 @@ def test_a_note_says_what_is_committed_and_what_is_not_known(tmp_path: Path) -> 
 
 
 def test_a_file_that_was_listed_too_early_is_no_loss(tmp_path: Path) -> None:
+    alone = a_log(20)
+    alone.write(tmp_path / "alone")
+    zeroed(alone, tmp_path / "alone", 0)
+    found = committed_end(find_segments([str(tmp_path / "alone" / "dledger-n0" / "data")], None), 7)
+    assert found.end == alone.records[7].end, "the only file is searched after zeros"
     closed = a_log(20)
     closed.blank()
     closed.write(tmp_path, 25)
@@ -353,11 +350,6 @@ def test_what_a_blank_says_of_its_size() -> None:
     for size in (12, 1 << 30, -3):
         assert ENTRIES.blank_size(struct.pack(">ii", -1, size)) == size
         assert PLAIN.blank_size(struct.pack(">iI", size, 0xCBD43194)) == size
-
-
-def test_where_a_member_of_a_group_keeps_its_entries() -> None:
-    named = ("/store/dledger-n0/data", "/store/dledger-n0/index", "/store/commitlog/data", "/store/dledger-n0")
-    assert [is_of_group(name) for name in named] == [True, False, False, False]
 
 
 # ------------------------------------------------------------------------------------------------------- dledger survey
@@ -451,6 +443,9 @@ def test_two_damaged_entries_are_who_knows_how_many() -> None:
     assert found.kept == ()
     assert findings(found) == [(entries[2][0], entries[3][1], Finding.BYTES, ILLEGAL), tail(log)]
     assert found.pieces == ((entries[4][0], log.end_offset),)
+    data, entries, log = a_segment()
+    data[0] = 0x7F  # nothing is proven before it: it is not counted
+    assert findings(surveyed(data)) == [(*entries[0], Finding.BYTES, ILLEGAL), tail(log)]
 
 
 def test_two_breaks_in_one_segment() -> None:
@@ -459,12 +454,6 @@ def test_two_breaks_in_one_segment() -> None:
     found = surveyed(data)
     assert [gap[:3] for gap in findings(found)[:2]] == [(*entries[1], Finding.RECORD), (*entries[4], Finding.RECORD)]
     assert found.pieces == ((entries[1][1], entries[3][1]), (entries[4][1], log.end_offset))
-
-
-def test_before_the_first_entry_that_is_proven_nothing_is_counted() -> None:
-    data, entries, log = a_segment()
-    data[0] = 0x7F
-    assert findings(surveyed(data)) == [(*entries[0], Finding.BYTES, ILLEGAL), tail(log)]
 
 
 def test_an_entry_too_small_for_a_record_is_one_message_without_a_name() -> None:

@@ -363,19 +363,13 @@ def test_a_disk_that_fails_is_not_taken_for_one_without_holes(tmp_path: Path, mo
 
 
 # -------------------------------------------------------------------------------------------------- local status
-def test_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"12345")
-    os.utime(path, (5, 7))
-    found = status_of(str(path))
-    assert found is not None
-    assert (found.name, found.size, found.modified_ms, found.owner) == ("a", 5, 7000, os.geteuid())
-    assert not found.is_directory
-
-
 def test_a_directory_with_links(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_bytes(b"1")
+    os.utime(tmp_path / "a", (5, 7))
+    one = status_of(str(tmp_path / "a"))
+    assert one is not None
+    assert (one.name, one.size, one.modified_ms, one.owner, one.is_directory) == ("a", 1, 7000, os.geteuid(), False)
     (tmp_path / "c").symlink_to(tmp_path / "a")
     (tmp_path / "d").symlink_to(tmp_path / "nowhere")
     (tmp_path / "e").symlink_to("e")

@@ -334,12 +334,10 @@ def test_a_few_bytes_before_zeros_tell_nothing(noise: int, finding: Finding) -> 
     assert [gap.finding for gap in found.gaps] == [finding, Finding.ZEROS]
 
 
-def test_a_size_that_just_fits_the_segment_may_be_of_an_unfinished_record() -> None:
-    data, last, _ = half_written(60)
-    found = surveyed(changed(data, last.offset, struct.pack(">i", SIZE - last.offset)))
-    assert [gap.finding for gap in found.gaps] == [Finding.UNFINISHED, Finding.ZEROS]
-    data, last, _ = half_written(30)
-    found = surveyed(changed(data, last.offset, struct.pack(">i", 92)))
+@pytest.mark.parametrize(("written", "size"), [(60, SIZE - 97), (30, 92)])
+def test_a_size_that_just_fits_the_segment_may_be_of_an_unfinished_record(written: int, size: int) -> None:
+    data, last, _ = half_written(written)
+    found = surveyed(changed(data, last.offset, struct.pack(">i", size)))
     assert [gap.finding for gap in found.gaps] == [Finding.UNFINISHED, Finding.ZEROS]
 
 

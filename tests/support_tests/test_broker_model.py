@@ -117,13 +117,14 @@ def test_a_batch_stays_in_one_segment() -> None:
 
 def test_counters_are_the_brokers() -> None:
     log = LogBuilder(base=131072)
-    offsets = [
-        log.message(topic="A").message.queue_offset,
-        log.message(topic="A", sys_flag=ROLLBACK).message.queue_offset,
-        log.message(topic="A").message.queue_offset,
-        log.message(topic="A", queue_id=1, queue_offset=7).message.queue_offset,
-        log.message(topic="A", queue_id=1).message.queue_offset,
-    ]
+    given: tuple[dict[str, int], ...] = (
+        {},
+        {"sys_flag": ROLLBACK},
+        {},
+        {"queue_id": 1, "queue_offset": 7},
+        {"queue_id": 1},
+    )
+    offsets = [log.message(topic="A", **fields).message.queue_offset for fields in given]
     assert offsets == [0, 0, 1, 7, 8]
     log.delete_topic("A")
     assert log.message(topic="A").message.queue_offset == 0

