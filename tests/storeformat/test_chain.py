@@ -259,25 +259,17 @@ def test_a_certificate_is_a_whole_magic_and_the_own_offset() -> None:
 @pytest.mark.parametrize(
     ("head", "room", "allowed", "expected"),
     [
-        ("00000000 00000000", 99, 99, (ChainEnd.DEFECT, RecordDefect.UNWRITTEN)),
-        ("00000063 cbd43194", 99, 99, (ChainEnd.BLANK, RecordDefect.OK)),
-        ("00000062 cbd43194", 99, 99, (ChainEnd.DEFECT, RecordDefect.LENGTH_MISMATCH)),
-        ("00000000 daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
         ("00000063 00000000", 99, 99, (ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC)),
-        ("00000063 daa320a8", 99, 99, (ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC)),
-        ("0000005a daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
         ("80000000 daa320a7", 99, 99, (ChainEnd.DEFECT, RecordDefect.SIZE_TOO_SMALL)),
-        ("00000064 daa320ab", 99, 99, (ChainEnd.DEFECT, RecordDefect.TRUNCATED)),
-        ("00000063 daa320ab", 99, 98, (ChainEnd.CUT, RecordDefect.OK)),
         ("7fffffff daa320a7", 1 << 40, 1 << 40, (ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE)),
         ("10000001 daa320a7", 1 << 40, 1 << 40, (ChainEnd.DEFECT, RecordDefect.RECORD_TOO_LARGE)),
         ("10000000 daa320a7", 1 << 40, 1 << 40, 1 << 28),
         ("00000063 daa320ab", 99, 99, 99),
-        ("00000062 daa320ab", 99, 98, 98),
         ("0000005b daa320a7", 99, 99, 91),
     ],
 )
-def test_heads(head: str, room: int, allowed: int, expected: object) -> None:
+def test_heads_of_extreme_sizes(head: str, room: int, allowed: int, expected: object) -> None:
+    """The others are those of the slow walk."""
     assert judge_head(bytes.fromhex(head), room, allowed) == expected
 
 

@@ -406,14 +406,6 @@ DOCUMENT = {
 }
 
 
-def test_what_is_written_is_what_a_broker_reads(tmp_path: Path) -> None:
-    (tmp_path / CONFIG).mkdir()
-    content = consumer_offsets_json(OFFSETS, DataVersion(1, 2, 3))
-    (tmp_path / CONFIG / "consumerOffset.json").write_bytes(content)
-    assert read_config(str(tmp_path), "consumerOffset.json").value == OFFSETS
-    assert data_version(content.decode()) == (1, 2, 3)
-
-
 def test_light_groups_have_a_table_of_their_own(tmp_path: Path) -> None:
     """With one number for all queues: of several the one with which nothing is skipped."""
     (tmp_path / CONFIG).mkdir()
@@ -424,6 +416,7 @@ def test_light_groups_have_a_table_of_their_own(tmp_path: Path) -> None:
     assert read_config(str(tmp_path), "lmqConsumerOffset.json").value == {**OFFSETS, **light}
     (tmp_path / CONFIG / "consumerOffset.json").write_bytes(content)
     assert read_config(str(tmp_path), "consumerOffset.json").value == OFFSETS
+    assert data_version(consumer_offsets_json(OFFSETS, DataVersion(1, 2, 3)).decode()) == (1, 2, 3)
 
 
 def test_a_file_without_a_version() -> None:

@@ -207,7 +207,7 @@ numbers = st.lists(st.sampled_from(OFFSETS), max_size=4)
 alike = st.integers(1, 4).flatmap(
     lambda size: st.tuples(
         st.lists(st.sampled_from(NAMES[:5]), min_size=size, max_size=size),
-        st.lists(st.integers(0, 99).map(str), min_size=size, max_size=size),
+        st.lists(st.integers(0, 99).map(str) | st.sampled_from(OFFSETS), min_size=size, max_size=size),
     )
 )
 records = st.tuples(st.sampled_from(TOPICS), st.integers(0, 2), st.one_of(alike, st.tuples(lists, numbers)))

@@ -170,17 +170,6 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
         assert content != EXPECTED
 
 
-def test_empty_files_and_files_of_zeros(place: Path) -> None:
-    (place / "empty").touch()
-    (place / "zeros").write_bytes(bytes(10_000))
-    told: list[int] = []
-    assert extents.contents_on_disk([(str(place / "empty"), 0), (str(place / "zeros"), 0)], told.append) == [
-        content_of(b""),
-        Content(10_000, 0, hashlib.sha256(b"").digest()),
-    ]
-    assert sum(told) == 0
-
-
 def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, request: pytest.FixtureRequest) -> None:
     path = sparse_file(place / "file")
     told = request.node.callspec.params["knows_holes"] == "holes"

@@ -96,16 +96,6 @@ def test_prepared_and_rolled_back_messages_have_no_place_in_a_queue() -> None:
     assert [m.is_queued(flag) for flag in flags.tolist()] == [True, False, True, False]
 
 
-@pytest.mark.parametrize(("flags", "position"), [(0x0, 88), (0x10, 100), (0x20, 100), (0x30, 112)])
-def test_the_body_lies_after_both_hosts(flags: int, position: int) -> None:
-    assert m.body_position(flags) == position
-    born, store = m.HOST_V6 if flags & 0x10 else m.HOST_V4, m.HOST_V6 if flags & 0x20 else m.HOST_V4
-    head = m.head_dtype(born, store)
-    assert (head.itemsize, head.fields is not None) == (m.MAX_HEAD_SIZE, True)
-    assert head.fields is not None
-    assert head.fields["body_length"][1] == position - 4
-
-
 # ------------------------------------------------------------------------------------------------ javaproperties
 @pytest.mark.parametrize(
     ("text", "pairs"),

@@ -33,11 +33,8 @@ def test_a_move_replaces_nothing(tmp_path: Path) -> None:
 
 
 def test_another_file_system_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(source: str, target: str, **handles: int) -> None:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
     (tmp_path / "a").touch()
-    stand_in(monkeypatch, durable, "os", rename=fail)
+    stand_in(monkeypatch, durable, "os", rename=raising(OSError(errno.EXDEV, os.strerror(errno.EXDEV))))
     said = {"what": "cannot be written: Invalid cross-device link", "path": str(tmp_path / "b")}
     assert refusal(WriteFailed, lambda: durable.move(str(tmp_path / "a"), str(tmp_path / "b"))) == said
 

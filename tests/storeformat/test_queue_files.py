@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import golden
 from support.refusals import refusal
@@ -91,6 +91,7 @@ queue_lives = st.lists(
     st.dictionaries(st.integers(0, 50), st.tuples(queue_lives, st.sets(st.integers(0, 60))), max_size=6),
     st.integers(1, 12),
 )
+@example({}, 1)
 def test_placement_is_that_of_one_put_after_the_other(
     queues: dict[int, tuple[list[int], set[int]]], per_file: int
 ) -> None:
@@ -115,12 +116,6 @@ def test_placement_is_that_of_one_put_after_the_other(
         written = sum(unit >= 0 for unit in expected.get(queue, ()))
         assert plan.end[number] - plan.first[number] == written
         assert plan.earlier_lives[number] + plan.dropped[number] + written == len(queues[queue][0])
-
-
-def test_no_runs_make_no_files() -> None:
-    plan = cq.place_runs([], [], [])
-    assert len(plan.queues) == 0
-    assert len(cq.plan_files(plan, 1000).queue) == 0
 
 
 def test_notes_say_what_was_left_out() -> None:

@@ -145,6 +145,7 @@ def test_units_come_in_order_and_without_what_is_none(at_a_time: int, monkeypatc
         ((100, 3), None, 101, (0, 0)),
         (None, None, 0, (0, 0)),
         ((100, 3), (500, 9), 501, (10, 10)),
+        ((0, 2), (900, 9), 500, (2, 10)),  # the search finds no unit
     ],
 )
 def test_the_offsets_that_a_broker_serves(
@@ -165,11 +166,6 @@ def test_a_queue_whose_first_units_are_before_the_log_is_searched(first: int | N
     assert {begin: held.range_of(Q, begin) for begin in expected} == {
         begin: (place, 10) for begin, place in expected.items()
     }
-
-
-def test_a_search_that_finds_no_unit_leaves_the_first_place() -> None:
-    ends = {end_key(b"min"): struct.pack(">qq", 0, 2), end_key(b"max"): struct.pack(">qq", 900, 9)}
-    assert queues(ends=ends).range_of(Q, 500) == (2, 10)
 
 
 TIMES = {3: 10, 4: 10, 5: 20, 6: 20, 7: 20, 8: 30}

@@ -117,13 +117,7 @@ def test_a_batch_stays_in_one_segment() -> None:
 
 def test_counters_are_the_brokers() -> None:
     log = LogBuilder(base=131072)
-    given: tuple[dict[str, int], ...] = (
-        {},
-        {"sys_flag": ROLLBACK},
-        {},
-        {"queue_id": 1, "queue_offset": 7},
-        {"queue_id": 1},
-    )
+    given: list[dict[str, int]] = [{}, {"sys_flag": ROLLBACK}, {}, {"queue_id": 1, "queue_offset": 7}, {"queue_id": 1}]
     offsets = [log.message(topic="A", **fields).message.queue_offset for fields in given]
     assert offsets == [0, 0, 1, 7, 8]
     log.delete_topic("A")
