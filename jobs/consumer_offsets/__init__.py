@@ -1,1 +1,1 @@
-"""Committed offsets: ``lag``, ``copies``, ``ranges`` of queues, and the ``plan`` of a rebuilt consumerOffset.json."""
+"""Committed offsets: ``lag``, ``ranges`` of queues, and the ``plan`` of a rebuilt consumerOffset.json."""

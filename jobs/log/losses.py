@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.log.damaged_bytes import DamagedBytes, SharedRoom
-from jobs.log.queue_runs import DenseBlocks, QueueRuns
+from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns, SharedRoom
 from jobs.log.stray_records import StrayRecord, place_strays
 from storeformat import message as m
 from storeformat.arrays import Bools

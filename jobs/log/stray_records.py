@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jobs.log.damaged_bytes import DamagedBytes
-from jobs.log.queue_runs import DenseBlocks, QueueRuns
+from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns
 from storeformat.arrays import Bools, Int64s
 
 _MOST_PLACES = 64

@@ -1,1 +1,1 @@
-"""``query`` and ``inspection``, with ``offline_store``, ``pending_messages``, ``queue_listing`` and ``export``."""
+"""``query`` and ``inspection``, with ``offline_store`` and ``queue_listing``."""

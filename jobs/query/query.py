@@ -12,11 +12,16 @@ lag      the committed offsets of groups beside the ends of their queues
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract.options import QueryOptions
@@ -24,20 +29,21 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
-from jobs.query.export import check_target, export
 from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_row, row_rules
-from jobs.query.pending_messages import half_places, split_waiting
-from jobs.query.queue_listing import Listing
+from jobs.query.queue_listing import Listing, half_places, split_waiting
 from jobs.spark import session
 from jobs.spark.runner import Runner
-from storeformat.errors import UsageError
+from storeformat.errors import Refused, UsageError
 from storeformat.queues.queue_search import Boundary
 from storeformat.record import message_ids
 from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
+from storeformat.storage import files, local_files, locations
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange, proven_ranges
 
 NEVER = 2**63 - 1
+
+SUFFIXES = (".jsonl", ".parquet")
 
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
@@ -261,3 +267,64 @@ _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[s
     "list": by_list,
     "lag": by_lag,
 }
+
+
+def check_target(path: str) -> None:
+    """Refuse a name without a known suffix, or an existing file."""
+    if not path.endswith(SUFFIXES):
+        raise UsageError("--export takes a file that ends in .jsonl or .parquet", found=path)
+    if files.exists(path):
+        raise Refused("the file of --export exists", path=path, advice="move it away, or name another one")
+
+
+def export(path: str, tables: Iterable[pa.Table]) -> int:
+    """Write rows and return their number; after a failure there is no file."""
+    whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
+    with files.writing(path), whole as writer:
+        return _write_parquet(writer, tables) if path.endswith(".parquet") else _write_lines(writer, tables)
+
+
+def _write_lines(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
+    count = 0
+    for table in tables:
+        for row in table.to_pylist():
+            line = json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
+            writer.write(line.encode("utf-8", "backslashreplace"))
+        count += table.num_rows
+    return count
+
+
+def _json_row(row: dict[str, Any]) -> dict[str, Any]:
+    body = row.pop("body", None)
+    shown = plain_row(row)
+    if body is not None:
+        try:
+            shown["body"] = body.decode()
+        except UnicodeDecodeError:
+            shown["body_base64"] = base64.b64encode(body).decode()
+    return shown
+
+
+def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
+    count, rest = 0, iter(tables)
+    first = next(rest, pa.schema([]).empty_table())
+    sink = pa.PythonFile(_Sink(writer), mode="w")
+    with pq.ParquetWriter(sink, first.schema, compression="zstd") as parquet:
+        for table in chain([first], rest):
+            parquet.write_table(table)
+            count += table.num_rows
+    return count
+
+
+class _Sink(io.RawIOBase):
+    """A writer as an Arrow file."""
+
+    def __init__(self, writer: files.FileWriter | BinaryIO) -> None:
+        self._writer = writer
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._writer.write(data)
+        return len(data)

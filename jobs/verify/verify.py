@@ -9,33 +9,44 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.contract.option_values import CONSUMER_OFFSETS
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
+from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from jobs.log.restored_log import restored
 from jobs.rebuild import planning
 from jobs.rebuild.build_store import scan_store
 from jobs.rebuild.staging import staging_beside
 from jobs.spark import session
 from jobs.spark.runner import Runner
-from jobs.verify.compare_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues
 from jobs.verify.differences import Subject, Verdicts, Verification
-from jobs.verify.earlier_life import earlier_life_note
-from jobs.verify.judge_checkpoint import judge_checkpoint, read_checkpoint
-from jobs.verify.judge_consumer_offsets import judge_consumer_offsets, read_stored_offsets
 from jobs.verify.judge_index import compare_index, judge_index
-from jobs.verify.judge_queues import judge_queues
+from jobs.verify.judge_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues, judge_queues
 from jobs.verify.judge_rocksdb import RocksDbCompared, judge_rocksdb
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import segment_with
+from storeformat.record.decode import HEADS_ONLY, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
-from storeformat.store.layout import ABORT, LOCK
+from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
+from storeformat.store.config.config_files import CONFIG, ConfigFile, FileState, read_config, read_offsets
+from storeformat.store.config.consumer_offsets import highest_committed, known_groups
+from storeformat.store.layout import ABORT, CHECKPOINT, LOCK
+from storeformat.store.queue_places import rocksdb_queues
+
+_CHECKPOINT = Subject(CHECKPOINT, CHECKPOINT)
+_SYSTEM_TOPICS = "rmq_sys_"
 
 
 def run(options: VerifyOptions, reporter: Reporter) -> Report:
@@ -145,3 +156,164 @@ def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts
         "into queues and index, and they stay there when the group puts others in their place",
         advice="do not start the broker: rebuild, then publish --after-crash",
     )
+
+
+def taken_from(table: QueueRuns) -> int | None:
+    """Log offset from which on all records claim queue offsets that were used before."""
+    blocks = DenseBlocks.of(table)
+    ends = blocks.firsts + blocks.counts
+    begins, stops = blocks.queues()
+    is_taken = np.zeros(len(blocks.keys), bool)
+    for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True):
+        if stop - begin > 1:
+            before = np.maximum.accumulate(ends[begin:stop])[:-1]
+            is_taken[begin + 1 : stop] = (blocks.firsts[begin + 1 : stop] > 0) & (ends[begin + 1 : stop] <= before)
+    if int(blocks.counts[is_taken].sum()) < 2:  # a single record may have a damaged queue offset
+        return None
+    offset = int(blocks.first_offsets[is_taken].min())
+    return offset if bool((blocks.last_offsets[~is_taken] < offset).all()) else None
+
+
+def earlier_life_note(reading: LogReading) -> str | None:
+    """Note on a log that continues into an earlier life of its file, a segment recycled before a power cut."""
+    offset = taken_from(reading.queue_runs)
+    if offset is None:
+        return None
+    segment = segment_with(reading.segments, offset)
+    with files.RangeReader(segment.path) as reader:
+        time = store_timestamp_at(reader, offset - segment.base)
+        walk = chain_from(BlockWindow(reader, segment), segment.base, HEADS_ONLY, stop=offset)
+        inside = [int(block.heads.store_timestamp.max()) for block in walk]
+    before = [scan.times.latest for scan in reading.scans if scan.report.end <= segment.base]
+    latest = max([*inside, *before], default=time)
+    if time >= latest:
+        return None
+    return (
+        f"from offset {offset} on the log runs into records of an earlier life of its file: store times go back by "
+        f"{latest - time} ms, and all queue offsets were taken before; a broker reads these records, too, so units and "
+        "keys after that offset may differ for this reason"
+    )
+
+
+def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
+    """The store's checkpoint; None, and a difference, if it is missing or too short."""
+    path = locations.join(root, CHECKPOINT)
+    size = files.size_of(path)
+    if size is None:
+        verdicts.differ(_CHECKPOINT, "missing_file")
+        return None
+    if size < FIELDS.size:
+        verdicts.differ(_CHECKPOINT, "wrong_size", expected=f"at least {FIELDS.size}", found=size)
+        return None
+    return parse_checkpoint(files.read_range(path, 0, FIELDS.size))
+
+
+def judge_checkpoint(
+    checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
+) -> None:
+    """Report fields ahead of the log, or of ``unit_reach``, its last dispatched record (None: all are)."""
+    latest = max((scan.times.latest for scan in reading.scans), default=0)
+    limits: dict[str, int] = {
+        "physic_msg_timestamp": latest,
+        "logics_msg_timestamp": latest,
+        "index_msg_timestamp": latest,
+        "logics_physical_offset": max(reading.end - 1, 0) if unit_reach is None else max(unit_reach, 0),
+    }
+    if reading.damaged or not reading.scans:
+        return
+    for number, (name, value) in enumerate(vars(checkpoint).items()):
+        limit = limits.get(name)
+        if limit is not None and value > limit:
+            verdicts.differ(
+                _CHECKPOINT,
+                "checkpoint_ahead",
+                position=8 * number,
+                expected={name: f"at most {limit}"},
+                found={name: value},
+            )
+
+
+@dataclass(frozen=True)
+class StoredOffsets:
+    """The file as its broker would load it, and the configured topics if known."""
+
+    file: ConfigFile
+    topics: Mapping[str, Any] | None
+    groups: tuple[str, ...]
+    """Groups known to the store or its ``.bak``."""
+    live: bool
+    """A broker runs; it first writes the file about ten seconds after its start."""
+    unclean: bool
+    """The broker was killed, or is running."""
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(CONSUMER_OFFSETS, locations.join(CONFIG, self.file.name))
+
+
+def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
+    """Committed offsets of a store; None if they are not in a local file."""
+    if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
+        return None
+    others = [read_config(store.root, name) for name in ("topics.json", "subscriptionGroup.json")]
+    file = read_offsets(store.root, enable_lmq=store.layout.enable_lmq)
+    return StoredOffsets(
+        file,
+        others[0].value,
+        tuple(known_groups(others[0].value or {}, others[1].value or {}, file.backup.value)),
+        live=is_live(locations.join(store.root, LOCK)),
+        unclean=files.exists(locations.join(store.root, ABORT)),
+    )
+
+
+def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
+    """Judge the file and its offsets; returns their number."""
+    verdicts = run.verdicts
+    _judge_file(stored, verdicts)
+    ranges = queue_ranges(run.store, run.reading, files_stay=True)
+    count = below = deleted = 0
+    for (topic, group), offsets in sorted((stored.file.value or {}).items()):
+        for queue_id, committed in sorted(offsets.items()):
+            count += 1
+            known = ranges.of(topic, queue_id)
+            if known is None:
+                continue
+            highest = highest_committed(group, known[1])
+            if committed <= max(highest, 0):
+                below += committed < known[0]
+            elif stored.topics is not None and topic not in stored.topics and not topic.startswith(_SYSTEM_TOPICS):
+                deleted += 1
+            else:
+                verdicts.differ(
+                    replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
+                    expected={"at most": highest}, found={"group": group, "committed": committed},
+                )  # fmt: skip
+    verdicts.note_count(below, "committed offsets are before the first message of their queue: groups read from there")
+    verdicts.note_count(deleted, "committed offsets are of topics that are not configured, and beyond their queues")
+    return count
+
+
+def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
+    main, backup = stored.file.main, stored.file.backup
+    sound = main.content is FileState.SOUND
+    if sound or stored.file.is_absent:
+        if not main.value and stored.groups and not stored.live:
+            found = {"offsets": 0} if sound else {"file": "absent"}
+            verdicts.differ(
+                stored.subject, "no_committed_offsets", expected={"groups": list(stored.groups)}, found=found
+            )
+        return
+    if stored.unclean and stored.file.taken is backup:
+        verdicts.warn(
+            stored.subject,
+            "offsets_from_backup",
+            f"the broker was killed while it wrote the file, which is {main.content.value}; it will take the .bak",
+            entries=len(backup.value),
+            advice="groups read again what they committed after it; a --replica may know newer offsets",
+        )
+        return
+    cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
+    said = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
+    if stored.file.taken is backup:
+        said[".bak entries"] = str(len(backup.value))
+    verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in said.items() if text})

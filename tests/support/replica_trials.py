@@ -20,8 +20,8 @@ from support.in_memory import MemoryReader
 from support.salvage_trials import Tally
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.healing import Healing, LogCopy, absent_in, plan_healing, refuse_differing
 from jobs.log.log_scan import LogReading, scan_log
+from jobs.log.restored_log import Healing, LogCopy, absent_in, plan_healing, refuse_differing
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused
 from storeformat.log.segments import Segment

@@ -18,8 +18,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
 
 from jobs.consumer_offsets import lag as lag_module
-from jobs.consumer_offsets.copies import OffsetsCopy, read_copies
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, offsets_in_database, totals_of, version_of_database
+from jobs.consumer_offsets.plan import OffsetsCopy, read_copies
 from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store

@@ -18,8 +18,7 @@ from support.publishing import snapshot
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 
-from jobs.consumer_offsets.copies import OffsetsCopy
-from jobs.consumer_offsets.plan import BEGIN, TIME, ChosenOffset, OffsetsPlan, choose
+from jobs.consumer_offsets.plan import BEGIN, TIME, ChosenOffset, OffsetsCopy, OffsetsPlan, choose
 from jobs.consumer_offsets.ranges import QueueRanges
 from storeformat.store.config.config_files import FileState, read_config
 from storeformat.store.config.consumer_offsets import REVIVE_GROUP, DataVersion

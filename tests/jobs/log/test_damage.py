@@ -11,7 +11,7 @@ from support import reading as reading_here
 from support.reading import read_segments
 from support.store_builder import Embedded, LogBuilder, Message
 
-from jobs.log import damage
+from jobs.log import log_scan
 from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
 from jobs.spark.runner import Runner
 from storeformat.log.chain import Break
@@ -128,8 +128,8 @@ def many_breaks(rng: random.Random, segments: int) -> tuple[ProvenLog, list[Brea
                 spoil.append(placed.offset)
         log.blank()
     known: list[ProvenLog] = []
-    real = damage.broken_places
-    with mock.patch.object(damage, "broken_places", lambda log, breaks: known.append(log) or real(log, breaks)):
+    real = log_scan.broken_places
+    with mock.patch.object(log_scan, "broken_places", lambda log, breaks: known.append(log) or real(log, breaks)):
         read_segments(spoiled(log, *spoil), 700, "salvage")
     assert known, "nothing was damaged"
     return known[-1], list(known[-1].chain.breaks)
@@ -156,7 +156,7 @@ def test_each_break_has_what_the_scans_on_its_sides_prove(seed: int) -> None:
     known, breaks = many_breaks(random.Random(seed), 8)
     lost = [(item.offset, item.segment.end) for item in breaks]
     lost += [(item.start.offset, item.end) for item in known.older]
-    for item, place in zip(breaks, damage.broken_places(known, breaks), strict=True):
+    for item, place in zip(breaks, log_scan.broken_places(known, breaks), strict=True):
         before = [scan for scan in known.counted if scan.report.end <= item.offset]
         after = [scan for scan in known.counted if scan.report.split.start >= item.segment.end]
         doubts = [begin for begin, _ in lost]
@@ -182,6 +182,6 @@ def test_each_scan_is_looked_at_twice_however_many_breaks_there_are(monkeypatch:
         looked.append(len(scans))
         return queue_runs(scans, **more)
 
-    monkeypatch.setattr(damage, "queue_runs", recorded)
-    assert len(list(damage.broken_places(known, breaks))) == len(breaks) > 10
+    monkeypatch.setattr(log_scan, "queue_runs", recorded)
+    assert len(list(log_scan.broken_places(known, breaks))) == len(breaks) > 10
     assert sum(looked) <= 2 * len(known.counted)

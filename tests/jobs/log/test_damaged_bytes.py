@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.log.damaged_bytes import DamagedBytes, SharedRoom
+from jobs.log.queue_runs import DamagedBytes, SharedRoom
 
 
 def test_room_is_shared_as_the_places_allow() -> None:

@@ -18,7 +18,7 @@ from support.in_memory import MemoryReader
 from support.replica_trials import run_replica_trials
 from support.salvage_trials import Tally
 
-from jobs.log.healing import ByteRange, LogCopy, common, joined, without
+from jobs.log.restored_log import ByteRange, LogCopy, common, joined, without
 from storeformat.log.segments import Segment
 from storeformat.storage import files
 

@@ -14,7 +14,6 @@ from support.reading import read_segments
 from support.salvage_trials import Trial
 from support.store_builder import LogBuilder
 
-from jobs.log import damage
 from jobs.log.log_scan import LogReading
 from storeformat.errors import DamagedLog
 from storeformat.queues.topic_filter import TopicFilter
@@ -319,7 +318,7 @@ def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
 
 def test_no_queue_is_asked_where_no_segment_is_older_than_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs another pass over the log."""
-    monkeypatch.delattr(damage, "see_all_queues")
+    monkeypatch.delattr("jobs.log.log_scan.see_all_queues")
     log = a_log_of(part(100, 1, 1), part(100, 2, 2), part(150, 3, 3))
     assert read_segments(log.segments, SEGMENT, with_units=False).records == len(log.records)
 

@@ -17,8 +17,8 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
-from jobs.query.export import export
 from jobs.query.offline_store import OfflineStore
+from jobs.query.query import export
 from storeformat.errors import Refused, UsageError
 
 BODIES = [b"text", zlib.compress(b"compressed"), b"\xff\x00"]

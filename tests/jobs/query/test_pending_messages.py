@@ -13,7 +13,7 @@ from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from jobs.query.pending_messages import half_places, split_waiting, waiting_text
+from jobs.query.queue_listing import half_places, split_waiting, waiting_text
 from jobs.spark.runner import Runner
 from storeformat.record.pending import Pending
 

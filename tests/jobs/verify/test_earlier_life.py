@@ -10,7 +10,7 @@ from support.in_memory import MemoryReader
 from support.reading import read_segments
 from support.store_builder import LogBuilder, Message
 
-from jobs.verify.earlier_life import earlier_life_note, taken_from
+from jobs.verify.verify import earlier_life_note, taken_from
 from storeformat.storage import files
 
 SIZE = 1 << 16

@@ -9,7 +9,7 @@ import pytest
 from support.store_to_start import StoreToStart, healthy_store
 from support.verifying import verify_here
 
-from jobs.verify import judge_consumer_offsets
+from jobs.verify import verify
 from jobs.verify.differences import Verdicts
 
 SIZES = {"maxHashSlotNum": 100, "maxIndexNum": 60}
@@ -102,7 +102,7 @@ def test_no_offsets_where_groups_are_known(store: StoreToStart, monkeypatch: pyt
     store.config("consumerOffset.json").unlink()
     assert [(row[0], row[4]) for row in differences(store)] == [("no_committed_offsets", {"file": "absent"})]
     with monkeypatch.context() as patch:
-        patch.setattr(judge_consumer_offsets, "is_live", lambda lock: True)
+        patch.setattr(verify, "is_live", lambda lock: True)
         assert differences(store) == []
     store.write_config("consumerOffset.json", {"offsetTable": {}})
     assert [(row[0], row[3]) for row in differences(store)] == [("no_committed_offsets", {"groups": ["readers"]})]

@@ -27,7 +27,7 @@ from support.store_builder import LogBuilder
 from support.verifying import verify_here
 
 from jobs.spark.runner import Runner
-from jobs.verify import compare_queues
+from jobs.verify import judge_queues
 
 pytestmark = pytest.mark.golden
 
@@ -282,7 +282,7 @@ def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> No
 
 
 def test_each_file_is_compared_once_in_tasks_of_a_bounded_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_queues, "_FILES_A_TASK", 2)
+    monkeypatch.setattr(judge_queues, "_FILES_A_TASK", 2)
     batches: list[list[str]] = []
 
     class Watched(Runner):
