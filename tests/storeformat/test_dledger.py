@@ -346,12 +346,6 @@ def test_a_line_of_a_checkpoint(line: str, index: int | None, tmp_path: Path) ->
     assert committed_index(str(path)) == (3 if index is None else index)
 
 
-def test_what_a_blank_says_of_its_size() -> None:
-    for size in (12, 1 << 30, -3):
-        assert ENTRIES.blank_size(struct.pack(">ii", -1, size)) == size
-        assert PLAIN.blank_size(struct.pack(">iI", size, 0xCBD43194)) == size
-
-
 # ------------------------------------------------------------------------------------------------------- dledger survey
 Range = tuple[int, int]
 ILLEGAL = RecordDefect.ILLEGAL_MAGIC

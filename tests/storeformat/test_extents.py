@@ -71,12 +71,6 @@ def found(path: Path) -> Content:
     return content
 
 
-def test_a_file_of_holes_is_what_it_should_be(place: Path) -> None:
-    path = sparse_file(place / "file")
-    assert found(path) == EXPECTED
-    assert path.stat().st_blocks * 512 < SIZE // 10
-
-
 def test_zeros_that_were_written_or_allocated_are_zeros(place: Path) -> None:
     written = place / "written"
     written.write_bytes(DATA.ljust(SIZE, b"\0"))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support import java_rules
 
 from storeformat import javacompat
-from storeformat import message as m
 from storeformat.arrays import LogExtent, cut_ranges, narrow, stable_order, sum_of_offsets
 from storeformat.errors import DamagedLog, RecordDefect, StoreFormatError
 from storeformat.javacompat import (
@@ -89,13 +88,6 @@ def test_a_defect_is_its_code_and_says_itself_in_words() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- message
-def test_prepared_and_rolled_back_messages_have_no_place_in_a_queue() -> None:
-    flags = np.array([0x0, 0x4, 0x8, 0xC], np.int32)
-    assert m.is_queued(flags).tolist() == [True, False, True, False]
-    assert m.is_queued(flags | 0x7F3).tolist() == [True, False, True, False]
-    assert [m.is_queued(flag) for flag in flags.tolist()] == [True, False, True, False]
-
-
 # ------------------------------------------------------------------------------------------------ javaproperties
 @pytest.mark.parametrize(
     ("text", "pairs"),

@@ -248,9 +248,6 @@ def test_permissions_are_those_of_the_umask(tmp_path: Path, umask: int, mode: in
 
 
 # ---------------------------------------------------------------------------------------------------------- broker lock
-ROOT = Path(__file__).resolve().parents[2]
-
-
 def taken_by_another(path: Path) -> bool:
     """Whether another process than this one is refused the lock, byte 0 of the file."""
     program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
@@ -325,7 +322,7 @@ def test_a_broker_locks_the_first_byte_alone(tmp_path: Path) -> None:
             "path = sys.argv[1]; assert not broker_lock.is_live(path)\n"
             "with broker_lock.hold(path, create=True): pass"
         )
-        subprocess.run([sys.executable, "-c", program, path], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-c", program, path], check=True, cwd=Path(__file__).resolve().parents[2])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")

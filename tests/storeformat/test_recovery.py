@@ -490,12 +490,9 @@ def test_after_zeros_a_record_is_looked_for_a_little_way_and_as_far_as_queues_po
 
 
 def test_after_damage_the_first_record_that_is_not_older_is_where_it_goes_on(log: LogBuilder, tmp_path: Path) -> None:
-    tail = tail_of(log, tmp_path, {10: b"?"})
+    tail = tail_of(log, tmp_path / "one", {10: b"?"})
     assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[10].offset, log.records[11].offset, False)
-
-
-def test_damage_at_the_end_is_a_torn_tail(log: LogBuilder, tmp_path: Path) -> None:
-    tail = tail_of(log, tmp_path, {39: b"?"})
+    tail = tail_of(log, tmp_path / "other", {39: b"?"})
     assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[-1].offset, None, True)
 
 

@@ -203,6 +203,10 @@ def of_a(*numbers: int, time: int = 10) -> list[Claim]:
         (Neighbours({A: 5}), of_a(5, 4), Strength.FAIR),
         (Neighbours({A: 5}, room=9 * 91), of_a(7, 6), Strength.NONE),
         (Neighbours({A: 5}), of_a(5, 0), Strength.FAIR),
+        (Neighbours({A: 5}), of_a(5, 5, 0), Strength.NONE),
+        (Neighbours({A: 5}, {A: 5}), of_a(5, 9), Strength.NONE),
+        (Neighbours({A: 5}), [*of_a(5), Claim(B, 5, 10), Claim((b"A", 1), 5, 10), *of_a(6)], Strength.FAIR),
+        (Neighbours({A: 5}), [*of_a(5), Claim(A, 5, 10, PREPARED_FLAG), *of_a(6)], Strength.FAIR),
         # the queue begins, or begins again
         (Neighbours(), of_a(0), Strength.WEAK),
         (Neighbours({A: 5}), of_a(0), Strength.NONE),
@@ -262,6 +266,15 @@ def test_records_before_a_survivor_that_their_queue_proves(
     near: Neighbours, claims: list[Claim], row: int, first: int
 ) -> None:
     assert SurvivorJudge(near)._reach_back(_Rows(a_block(claims)), row) == first
+
+
+def test_a_copy_of_a_judge_knows_the_same_and_learns_alone() -> None:
+    judge = SurvivorJudge(Neighbours({A: 5}, {A: 9}, 1, 20, room=91, whole=True))
+    judge.learn(a_block(of_a(5)))
+    copy, rows = judge.copy(), _Rows(a_block(of_a(7)))
+    assert copy._judge(rows, 0) == judge._judge(rows, 0) == Strength.STRONG
+    copy.learn(a_block(of_a(6)))
+    assert (copy._end(B), copy._end(A), judge._end(A)) == (0, 7, 6)
 
 
 def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
