@@ -251,32 +251,6 @@ def test_no_option_takes_an_empty_value(job: str) -> None:
                 parse([*words_of(job), f"{option}={empty}"], JOBS)
 
 
-NAMES = frozenset({
-    "Apache", "BatchCQ", "CRC", "CSV", "Ctrl-C", "Delta", "ISO", "JSON", "Java", "Parquet", "Prometheus", "Python",
-    "RocketMQ", "RocksDB", "SIGHUP", "SIGTERM", "Spark", "UNIQ_KEY", "URI", "UTC", "consumerOffset", "defaultRocksDB",
-    "offsetMsgId", "queryMsgById", "queryMsgByKey", "queryMsgByOffset", "searchOffset", "storePathRootDir", "storeType",
-})  # fmt: skip
-"""What help names, as its owner writes it."""
-IN_SMALL_LETTERS = frozenset(name.lower() for name in NAMES if name not in ("CSV", "JSON", "RocksDB", "Spark"))
-"""How it is written nowhere; the others are endings of files, an extra and in the name of this program, too."""
-
-
-@pytest.mark.parametrize("job", ["", "query", *TAKES])
-def test_help_spells_names_as_their_owners_do_and_has_no_placeholder_without_an_option(
-    job: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
-    parser = parser_of(job)
-    said = parser.format_help()
-    placeholders = {"FILE", *re.findall(r"\w+", " ".join(str(action.metavar) for action in parser._actions))}
-    for found in re.finditer(r"(?<![\w.{-])[A-Za-z][\w-]*", said):
-        word = found[0]
-        begins = re.search(r"(^|[.)] |\n)$", said[max(found.start() - 2, 0) : found.start()])
-        if word not in NAMES | placeholders and not (begins and re.fullmatch("[A-Z][a-z]+", word)):
-            assert word == word.lower(), word
-            assert word not in IN_SMALL_LETTERS
-
-
 @pytest.mark.parametrize("job", TAKES)
 def test_help_is_a_phrase_for_each_option(job: str) -> None:
     """It begins small but for a name, ends without a full stop, and is no leftover."""
@@ -289,21 +263,14 @@ def test_help_is_a_phrase_for_each_option(job: str) -> None:
 
 def test_help_names_jobs_and_questions() -> None:
     said = build_parser(JOBS).format_help()
-    assert re.search(r"^usage: spark-submit\.sh \[spark-submit options\] JOB \[options\]$", said, re.MULTILINE)
+    assert said.startswith("usage: spark-submit.sh [spark-submit options] JOB [options]\n")
     for name, job in JOBS.items():
         assert re.search(rf"^    {name}\s+{job.summary[0]}", said, re.MULTILINE)
-    assert "\n\nRebuild, check and analyse " in said
-    assert " with Spark.\n\noptions:\n" in said
-    for option in ("--bundle FILE", "--setup --from FILE", "--pack FILE"):
-        assert f"{option} " in said
-    for name in ("", *JOBS):
-        assert parser_of(name).format_help().endswith(f"\n\n{EXIT_CODES}\n")
+        assert f"spark-submit.sh {name} " in parser_of(name).format_help()
+    assert all(option in said for option in ("--bundle FILE ", "--setup --from FILE ", "--pack FILE "))
+    assert all(parser_of(name).format_help().endswith(f"\n\n{EXIT_CODES}\n") for name in ("", *JOBS))
     said = parser_of("query").format_help()
-    assert said.startswith("usage: spark-submit.sh query --store ROOT {key,id,offset,time,list,lag} ... [options]\n")
     for question in ("key", "id", "offset", "time", "list", "lag"):
         assert re.search(rf"^    {question} +[a-z]", said, re.MULTILINE)
         assert f"spark-submit.sh query --store ROOT {question} " in parser_of(f"query {question}").format_help()
-    assert "questions:" in said
-    for title in ("store:", "reading the log:", "output:"):
-        assert f"\n{title}\n" in said
-    assert "MESSAGE_ID  " in parser_of("query id").format_help()
+    assert all(f"\n{title}\n" in said for title in ("store:", "reading the log:", "output:"))

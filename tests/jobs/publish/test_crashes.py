@@ -149,23 +149,17 @@ def states(case: Case) -> list[str]:
     return [json.loads(path.read_text())["state"] for path in case.root.glob("backup/*/journal.json")]
 
 
-@pytest.mark.parametrize("recovery", ["publish", pytest.param("restore", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    ("recovery", "tries"),
+    [
+        ("publish", 10),
+        pytest.param("restore", 10, marks=pytest.mark.thorough),
+        pytest.param("publish", 400, marks=pytest.mark.slow),
+        pytest.param("restore", 400, marks=pytest.mark.slow),
+    ],
+)
 def test_a_recovery_killed_too_ends_old_or_new(
-    recovery: str, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
-) -> None:
-    check_double_kills(recovery, killer, original, old, new, tmp_path, tries=10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("recovery", ["publish", "restore"])
-def test_many_recoveries_killed_too_end_old_or_new(
-    recovery: str, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
-) -> None:
-    check_double_kills(recovery, killer, original, old, new, tmp_path, tries=400)
-
-
-def check_double_kills(
-    recovery: str, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path, tries: int
+    recovery: str, tries: int, killer: Killer, original: Case, old: Snapshot, new: Snapshot, tmp_path: Path
 ) -> None:
     """A publish dies, its recovery dies, sometimes another; then the last one decides, and either way is complete."""
     everything = contents(original.root, original.out)

@@ -409,9 +409,6 @@ def test_an_abort_that_no_part_replaces_stays(original: Case, tmp_path: Path) ->
 
 
 # -------------------------------------------------------------------------------------------------------- faults
-FAULTS = pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
-
-
 def assert_told(ended: Ended, fault: str, job: str) -> None:
     """One line, two with advice, and an exit code that says what kind of end it was; a rebuild may be what fails."""
     if fault.startswith("SIG"):
@@ -423,35 +420,25 @@ def assert_told(ended: Ended, fault: str, job: str) -> None:
         assert "Traceback" not in ended.trace
 
 
-@FAULTS
-def test_a_publish_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize("fault", ["SIGINT", "SIGTERM", "EIO", "ENOSPC"])
+@pytest.mark.parametrize(("job", "changes"), [("publish", 70), ("restore", 50)])
+def test_a_job_that_a_fault_ends_is_undone_or_done(
+    job: str, changes: int, killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str
+) -> None:
     whole, numbers = faults
     old, new = snapshot(whole.root), after_publish(whole)
+    begun = whole.copy(tmp_path / "begun")
+    if job == "restore":
+        begun.publish()
+        old, new = new, old
     for number in numbers:
-        case = whole.copy(tmp_path / "case")
-        words = ["publish", "--store", str(case.root), "--from", str(case.out), "--after-crash", "--quiet"]
+        case = begun.copy(tmp_path / "case")
+        more = ["--from", str(case.out), "--after-crash"] if job == "publish" else []
+        words = [job, "--store", str(case.root), "--quiet", *more]
         ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
         if not ended.came:
             break
-        assert_told(ended, fault, "publish")
+        assert_told(ended, fault, job)
         found = snapshot(case.root)
         assert (number, found) in [(number, new), *([(number, old)] if ended.exit_code else [])]
-    assert number > 70
-
-
-@FAULTS
-def test_a_restore_is_undone_or_done(killer: Killer, faults: tuple[Case, range], tmp_path: Path, fault: str) -> None:
-    whole, numbers = faults
-    old, new = snapshot(whole.root), after_publish(whole)
-    published = whole.copy(tmp_path / "published")
-    published.publish()
-    for number in numbers:
-        case = published.copy(tmp_path / "case")
-        words = ["restore", "--store", str(case.root), "--quiet"]
-        ended = killer.command(words, Fault(fault, number, str(tmp_path / "case")))
-        if not ended.came:
-            break
-        assert_told(ended, fault, "restore")
-        found = snapshot(case.root)
-        assert (number, found) in [(number, old), *([(number, new)] if ended.exit_code else [])]
-    assert number > 50
+    assert number > changes

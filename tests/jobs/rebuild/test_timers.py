@@ -15,7 +15,7 @@ from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 from support.timer_model import TimerStart
 
-from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_timers, slot_of, timer_settings
+from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_timers, timer_settings
 from storeformat.errors import Refused, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.store.broker_conf import BrokerConf
@@ -145,13 +145,6 @@ def test_messages_without_a_unique_key() -> None:
     two = log.message(topic=TIMER, properties=one, body=b"two")
     log.message(topic="Sold", properties={**one, "TIMER_DEQUEUE_MS": "1"}, body=b"one")
     assert [offset for offset, _ in start(planned(log)).delivered(NOW + 60_000)] == [two.offset]
-
-
-def test_slots_are_those_of_the_broker() -> None:
-    assert slot_of(NOW - 7, NOW, SMALL) == (NOW, False)
-    assert slot_of(NOW + 1_999, NOW, SMALL) == (NOW + 1_000, False)
-    assert slot_of(NOW + 600_000, NOW, SMALL) == (NOW + 300_000, True)
-    assert slot_of(NOW + 900_000, NOW, SMALL) == (NOW + 600_000, True)
 
 
 def test_timers_that_lie_elsewhere_are_refused() -> None:

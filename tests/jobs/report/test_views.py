@@ -145,11 +145,6 @@ def test_the_shop_is_as_it_was_run(answers: Answers) -> None:
     assert all(row["delivered"] == row["scheduled"] for row in levels)
 
 
-def test_views_are_described(catalog: SparkSession) -> None:
-    described = {row.col_name: row.comment for row in catalog.sql("DESCRIBE retry_ageing").collect()}
-    assert described["reconsume_times"] == "How often consumers had sent the message back"
-
-
 def test_a_table_without_bodies_has_all_views_but_no_rollbacks(catalog: SparkSession, rows: list[Row]) -> None:
     table = pa.Table.from_pylist([row for row in rows if row["broker"] == STORES[0]], schema=schemas.MESSAGES)
     other = catalog.newSession()

@@ -12,12 +12,11 @@ pytest.importorskip("pyspark")
 
 from support.store_builder import LogBuilder
 
-from jobs.contract.options import LogOptions, TopicFilter
+from jobs.contract.options import LogOptions
 from jobs.log.opening import OpenedStore, open_store
 from jobs.table.datasource import CommitLogSource, defects, first_times, plan_partitions
 from storeformat.errors import UsageError
 from udfs.table import schemas
-from udfs.table.datasource import ALWAYS, HeadFilter
 from udfs.table.rows import HEAD_COLUMNS
 
 
@@ -82,14 +81,6 @@ def test_values_that_mean_nothing(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         ask()
     assert str(caught.value) == said or (said.endswith(": ") and str(caught.value).startswith(said))
-
-
-def test_what_filters_ask_for() -> None:
-    assert CommitLogSource({})._filter() == HeadFilter((), ALWAYS, ALWAYS)
-    given = {"topic": "A, B:3", "from-offset": "77", "fromTime": "5", "until_time": "9"}
-    assert CommitLogSource(given)._filter() == HeadFilter(
-        (TopicFilter("A"), TopicFilter("B", 3)), (77, ALWAYS[1]), (5, 9)
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -243,26 +242,6 @@ def test_files_of_a_commit_that_may_stand_are_kept(one: Load, log: LogBuilder, t
         assert one._may_be_committed() is may
     one._commits_after, one._path = 1, str(tmp_path / "nothing")
     assert one._may_be_committed()
-
-
-@pytest.mark.parametrize(("after", "removed"), [(None, True), (1, False)])
-def test_a_load_that_fails_removes_its_files(
-    one: Load, monkeypatch: pytest.MonkeyPatch, after: int | None, removed: bool
-) -> None:
-    gone: list[tuple[str, str]] = []
-    discarded: list[bool] = []
-
-    def fails() -> None:
-        one._commits_after = after
-        one._drafts = SimpleNamespace(discard=lambda: discarded.append(True))  # type: ignore[assignment]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(load, "remove_files_of", lambda run, path: gone.append((run, path)))
-    monkeypatch.setattr(one, "_attempt", fails)
-    with pytest.raises(KeyboardInterrupt):
-        one.run()
-    assert gone == [(one._run_id, one._path)] * removed
-    assert discarded == [True]
 
 
 def test_the_program_for_several_brokers(

@@ -1,4 +1,4 @@
-"""README's lines that take a topic and a time out of a log, run on a store of a real broker."""
+"""README's lines that take a topic and a time out of a log, and its weekly statements for the table."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
@@ -18,7 +19,7 @@ from support.broker_settings import BrokerSettings
 from jobs.report import views
 from jobs.table import datasource
 
-pytestmark = [pytest.mark.spark, pytest.mark.golden]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +31,7 @@ def lines() -> str:
     return str(found)
 
 
+@pytest.mark.golden
 def test_a_topic_and_a_time_leave_a_log(spark: SparkSession, tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.5.0")
     root = golden.unpack(store)
@@ -76,3 +78,32 @@ def iso(moment: datetime) -> str:
 def facts(row: dict[str, Any]) -> tuple[Any, ...]:
     names = ("topic", "queue_id", "queue_offset", "uniq_key", "tags", "keys", "body")
     return (*(row[name] for name in names), dict(row["properties"]))
+
+
+def statements() -> list[str]:
+    (block,) = re.findall(r"```sql\n(OPTIMIZE .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return [line.partition(";")[0] for line in block.strip().split("\n")]
+
+
+@pytest.mark.slow
+def test_each_closed_date_is_rewritten_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever else is there stays."""
+    path = str(tmp_path / "messages")
+    rows = spark.range(10).selectExpr(
+        "date_sub(current_date(), CAST(id AS INT)) AS store_date", "'T' AS topic", "now() AS store_timestamp"
+    )
+    for _ in range(2):
+        rows.write.format("delta").mode("append").partitionBy("store_date").save(path)
+
+    def files_by_age() -> list[set[str]]:
+        named: dict[str, set[str]] = {}
+        for file in map(Path, DeltaTable(path).file_uris()):
+            named.setdefault(file.parent.name, set()).add(file.name)
+        return [named[date] for date in sorted(named, reverse=True)]
+
+    before = files_by_age()
+    for statement in statements():
+        spark.sql(statement.replace("/data/messages", path))
+    after = files_by_age()
+    assert [len(files) for files in after] == [2, *[1] * 7, 2, 2]
+    assert [after[0], *after[8:]] == [before[0], *before[8:]]
