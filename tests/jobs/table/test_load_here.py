@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import deltalake
@@ -22,6 +23,7 @@ from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.table import commits, load
 from jobs.table.load import Load
+from jobs.table.load_window import Window
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError
 from udfs.table import schemas
@@ -242,6 +244,27 @@ def test_files_of_a_commit_that_may_stand_are_kept(one: Load, log: LogBuilder, t
         assert one._may_be_committed() is may
     one._commits_after, one._path = 1, str(tmp_path / "nothing")
     assert one._may_be_committed()
+
+
+@pytest.mark.parametrize(
+    ("end", "inside", "agreeing"), [(300, False, None), (300, True, 150), (200, False, None), (199, True, 199)]
+)
+def test_how_far_log_and_table_agree(
+    one: Load, monkeypatch: pytest.MonkeyPatch, end: int, inside: bool, agreeing: int | None
+) -> None:
+    """Rows are to begin at 200, and the newest one, which ends at 150, is in the log."""
+    monkeypatch.setattr(load, "newest_row_in_log", lambda store, rows, reading: rows[0])
+    monkeypatch.setattr(load, "begins_inside_a_record", lambda store, window, reading: inside)
+    window, reading = Window(0, 200, last={"commit_log_offset": 100, "size": 50}), SimpleNamespace(end=end)
+    found: Any = (window, reading)
+    one._check_continues(None, *found)
+    table: Any = SimpleNamespace()
+    if agreeing is None:
+        one._check_continues(table, *found)
+    else:
+        with pytest.raises(Refused, match="the log is not the one that was loaded") as caught:
+            one._check_continues(table, *found)
+        assert f"--repair-from {agreeing} replaces" in (caught.value.advice or "")
 
 
 def test_the_program_for_several_brokers(
