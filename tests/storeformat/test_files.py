@@ -129,9 +129,9 @@ def test_a_part_that_comes_in_pieces_is_put_together(tmp_path: Path) -> None:
     [
         (files.writing, OSError(errno.ENOSPC, "x"), "cannot be written: No space left on device", "free some space"),
         (files.writing, OSError(errno.EDQUOT, "x"), "cannot be written: Disk quota exceeded", "free some space"),
-        (files.writing, pa.ArrowInvalid("bad"), "cannot be written: bad", ""),
+        (files.writing, pa.ArrowInvalid("  bad\nand more"), r"cannot be written: bad \(/a\)", ""),
         (files.reading, OSError("When: AWS Error ACCESS_DENIED"), "AWS Error ACCESS_DENIED", "credentials, region"),
-        (files.reading, pa.ArrowInvalid("bad"), "cannot be read: bad", ""),
+        (files.reading, pa.ArrowInvalid(" "), "cannot be read: ArrowInvalid", ""),
         (files.reading, UnicodeError("odd"), "a name here is not in UTF-8: odd", ""),
     ],
 )
