@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.report import data_size, views
+from jobs.report import views
 from jobs.spark import launch
 from jobs.table import datasource
 from storeformat.storage import files
@@ -51,7 +51,7 @@ def open_messages(bundled: tuple[Path, str, str]) -> SparkSession:
         messages = spark.read.format("delta").load(table)
     elif root:
         messages = read_store(spark, root, os.environ.get("ROCKETMQ_SETTINGS", ""), "broker")
-        data_size.fit_session(spark, bytes_of(root))
+        views.fit_session(spark, bytes_of(root))
     else:
         archive, settings, broker = bundled
         work = tempfile.mkdtemp(prefix="rocketmq-notebook-")
@@ -60,7 +60,7 @@ def open_messages(bundled: tuple[Path, str, str]) -> SparkSession:
             packed.extractall(work)
         store = str(next(Path(work).iterdir()))
         messages = read_store(spark, store, settings, broker).cache()
-        data_size.fit_session(spark, bytes_of(store))
+        views.fit_session(spark, bytes_of(store))
     views.register(spark, messages)
     return spark
 

@@ -1,1 +1,1 @@
-"""The command line (``command_line``, ``arguments``), its ``standard_streams``, and ``demo``, which runs other jobs."""
+"""The ``command_line``, its ``standard_streams``, and ``demo``, which runs other jobs."""

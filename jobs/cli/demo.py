@@ -16,8 +16,7 @@ from jobs.contract.options import DemoOptions, LoadOptions, RebuildOptions
 from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
-from jobs.rebuild.build_store import Built, rebuild
-from jobs.rebuild.staging import staging_beside
+from jobs.rebuild.build_store import Built, rebuild, staging_beside
 from jobs.report import facts as table_facts
 from jobs.report import views
 from jobs.spark import session

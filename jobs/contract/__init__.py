@@ -1,3 +1,1 @@
-"""Interface to users: ``options`` (``option_values``), ``report`` (``verdict``, ``reporter``), ``metrics``,
-``commands``.
-"""
+"""Interface to users: ``options`` (``option_values``), ``report`` and its ``reporter``."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shlex
 import signal
 import sys
+import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.contract.verdict import EXIT_CODE_OF_STATUS
 from storeformat import errors
-from storeformat.errors import StoreFormatError, WriteFailed
-from storeformat.storage import local_files
+from storeformat.errors import DependencyMissing, StoreFormatError, WriteFailed
+from storeformat.storage import local_files, locations
 from storeformat.storage.locations import without_secrets
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,11 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Controls, line ends, direction marks, surrogates and zero-width characters: a terminal obeys or hides them."""
+
+EXIT_CODE_OF_STATUS = {
+    "ok": 0, "differences": 1, "damaged": 1, "unsafe": 1, "unknown": 1, "nothing_found": 1, "refused": 2, "error": 70,
+}  # fmt: skip
+_LOSSES = ("damaged_ranges", "kept_records", "lost_messages", "lost_messages_at_least")
 
 
 def printable(text: str) -> str:
@@ -220,3 +227,75 @@ def _place_of(error: BaseException) -> str:
         and path.name != "spark_errors.py"
     ]
     return frames[-1] if frames else ""
+
+
+def status_of(facts: Mapping[str, Any], *, differs: bool = False, damaged: bool = False, unknown: bool = False) -> str:
+    """Status of a finished job; the flags add what the facts do not say."""
+    if differs or facts.get("counts"):
+        return "differences"
+    if damaged or any(facts.get(name) for name in _LOSSES):
+        return "damaged"
+    if not str(facts.get("answer", "safe")).startswith("safe"):
+        return "unsafe"
+    return "unknown" if unknown else "ok" if facts.get("found", True) else "nothing_found"
+
+
+def command(*words: str) -> str:
+    """Shell line for these words, or a remark if a word is not printable."""
+    line = shlex.join(words)
+    if all(map(is_printable, words)):
+        return line
+    return f"by hand, for a name has characters that a terminal hides: {printable(' '.join(words))}"
+
+
+def quoted(name: str) -> str:
+    """A name as one shell word, for text that is not a command."""
+    return shlex.quote(printable(name))
+
+
+def set_aside(directory: str, paths: Sequence[str]) -> str:
+    """Command that moves paths into a directory without overwriting."""
+    return command("mv", "--backup=numbered", "-t", directory, "--", *paths)
+
+
+def write_metrics(path: str, report: Report, store: str) -> None:
+    """Write the report as Prometheus gauges, one for each number, cause and rule. Failed runs are written too."""
+    try:
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415  (with --metrics only)
+    except ImportError as error:
+        raise DependencyMissing(
+            "--metrics needs the package prometheus-client", advice="./spark-submit.sh --setup installs it"
+        ) from error
+    of_store = {"store": locations.absolute(store) if store else ""}
+    registry, gauges = CollectorRegistry(), dict[str, Any]()
+    for name, text, own, value in _samples({**report, "exit_code": report.exit_code}, time.time()):
+        labels = {**of_store, **own}
+        if name not in gauges:
+            gauges[name] = Gauge(f"rocketmq_store_{report['job']}_{name}", text, list(labels), registry=registry)
+        # A path may hold bytes that are not UTF-8.
+        shown = {
+            key: locations.without_secrets(label).encode(errors="replace").decode() for key, label in labels.items()
+        }
+        gauges[name].labels(**shown).set(value)
+    try:
+        local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
+    except OSError as error:
+        raise WriteFailed(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def _samples(report: Mapping[str, Any], now: float) -> Iterator[tuple[str, str, dict[str, str], float]]:
+    for name, value in report.items():
+        if type(value) in (int, float) and name not in ("seconds", "exit_code"):
+            yield name, f"The report's {name.replace('_', ' ')}", {}, value
+    if "seconds" in report:
+        yield "duration_seconds", "How long it took", {}, report["seconds"]
+    if (answer := str(report.get("answer", ""))).startswith(("safe", "not safe")):
+        yield "safe", "1 where the broker may be started, 0 where not", {}, answer.startswith("safe")
+    yield "ok", "1 where the status is ok, 0 where not", {}, report["status"] == "ok"
+    yield "exit_code", "What the process ended with", {}, report["exit_code"]
+    yield "time_seconds", "When this was found out, in seconds since 1970", {}, now
+    reasons = Counter((reason["rule"], reason["unsafe"]) for reason in report.get("reasons", ()))
+    for (rule, unsafe), count in reasons.items():
+        yield "reasons", "What was found", {"rule": rule, "severity": "unsafe" if unsafe else "note"}, count
+    for cause, count in (report.get("counts") or {}).items():
+        yield "differences", "What was found", {"cause": cause}, count

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from jobs.contract.options import JobOptions
-from jobs.contract.report import Report, printable, size_text
-from jobs.contract.verdict import status_of
+from jobs.contract.report import Report, printable, size_text, status_of
 
 
 class Reporter:

@@ -24,8 +24,8 @@ from storeformat.log.framing import EntryNumber
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_with
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
-from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
 from storeformat.salvage.queue_offsets import Queue
+from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.find_records import SurveyTask
 from udfs.log.scan import ScanTask, SplitScan

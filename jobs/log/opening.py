@@ -40,8 +40,7 @@ from storeformat.store.queue_ends import offset_at, queue_ends, units_at
 from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import find_segments
 from storeformat.store.setting_names import EFFECTS
-from storeformat.store.store import Store, find_store
-from storeformat.store.store_signs import fit_to_store
+from storeformat.store.store import Store, find_store, fit_to_store
 from udfs.log.scan import ScanTask
 
 

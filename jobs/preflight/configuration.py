@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.contract.commands import quoted
+from jobs.contract.report import quoted
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore, batch_topics_of
 from storeformat.storage import files, locations, rocksdb

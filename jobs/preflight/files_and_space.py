@@ -6,7 +6,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from jobs.contract.commands import command
+from jobs.contract.report import command
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.settings_and_paths import PLUG_IN, TIERED
 from jobs.preflight.stopped_store import StoppedStore

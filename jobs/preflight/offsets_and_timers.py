@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.contract.commands import quoted
+from jobs.contract.report import quoted
 from jobs.preflight.configuration import config_is_absent
 from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore

@@ -18,7 +18,7 @@ from statistics import mode
 
 import numpy as np
 
-from jobs.contract.commands import command
+from jobs.contract.report import command
 from jobs.contract.reporter import duration_text
 from jobs.preflight.configuration import configured_topics, is_the_brokers
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths

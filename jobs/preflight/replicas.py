@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.contract.commands import quoted
+from jobs.contract.report import quoted
 from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import MissingInput

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from jobs.contract import commands
+from jobs.contract import report
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
@@ -112,7 +112,7 @@ class StoppedStore(Store):
 
     def set_aside(self, *paths: str) -> str:
         """Returns the command that moves some of its files out of the store, into the directory above it."""
-        return commands.set_aside(f"{self.root}/..", paths)
+        return report.set_aside(f"{self.root}/..", paths)
 
 
 def read_stopped_store(

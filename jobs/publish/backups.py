@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from jobs.contract.commands import command
+from jobs.contract.report import command
 from jobs.rebuild.manifest import MANIFEST, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.log.dledger import DATA

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.contract.commands import command, quoted
 from jobs.contract.options import PublishOptions
-from jobs.contract.report import Report
+from jobs.contract.report import Report, command, quoted
 from jobs.contract.reporter import Reporter
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jobs.contract.commands import quoted
 from jobs.contract.options import RestoreOptions
-from jobs.contract.report import Report
+from jobs.contract.report import Report, quoted
 from jobs.contract.reporter import Reporter
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups

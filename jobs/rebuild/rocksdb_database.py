@@ -18,7 +18,7 @@ import numpy as np
 
 from jobs.log.log_scan import LogReading
 from jobs.log.queue_runs import QueueRuns
-from jobs.rebuild.staging import Workplace
+from jobs.rebuild.build_store import Workplace
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree

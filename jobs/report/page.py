@@ -12,8 +12,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.commands import command
-from jobs.contract.report import printable, size_text
+from jobs.contract.report import command, printable, size_text
 from jobs.report import plots
 from jobs.report.facts import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing

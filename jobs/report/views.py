@@ -29,15 +29,17 @@ For ``beeline`` or a BI tool, functions included, this opens a session to local 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from jobs.report import data_size, functions
 from jobs.table.messages_table import MessagesTable, unreadable
 from storeformat.errors import DependencyMissing
 from storeformat.storage import files, locations
+from udfs.functions.scalar import FUNCTIONS
 from udfs.table import schemas
 from udfs.table.table_files import ReadFiles
 
@@ -56,6 +58,18 @@ VIEWS = (
 TRACE_VIEWS = ("traces", "consumptions")
 """Views that need bodies and the functions of ``jobs.report.functions``."""
 _OF_PLOTS = ("storage_by_topic", "throughput", "size_buckets")
+
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_NAME = re.compile(r"FUNCTION (\w+)")
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+OUR_DEFAULT = "8"
+"""Value in conf/spark-defaults.conf; any other value is the user's and stays."""
+_BYTES_A_PARTITION = 16 << 20
+"""Bytes of Delta files, about 250,000 messages without bodies."""
+_MOST_PARTITIONS = 2000
+_UNKNOWN = 1 << 60
+"""Spark uses the largest number where a source knows no size."""
 
 
 def of_report(by: str, *, checks: bool, plots: bool) -> tuple[str, ...]:
@@ -121,12 +135,12 @@ def require_delta(spark: SparkSession) -> None:
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
     """Create ``messages`` (NULL for missing bodies) and views as temporary views; fits the session to the data."""
     if hasattr(messages, "_jdf"):  # Spark Connect tells no size, and its settings are the server's
-        data_size.fit_session(spark, data_size.estimated_size(messages))
+        fit_session(spark, estimated_size(messages))
     messages.selectExpr(*columns_of(messages)).createOrReplaceTempView("messages")
     if set(names) & set(TRACE_VIEWS):
-        functions.register(spark)
+        register_functions(spark)
     for name in names:
-        functions.run(spark, "views", f"{name}.sql")
+        run_statements(spark, "views", f"{name}.sql")
 
 
 _LONG_WAY = {
@@ -163,7 +177,7 @@ def columns_of(messages: DataFrame) -> list[str]:
 def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
     """Create ``consumer_offsets``, and the view ``lag``, as temporary views."""
     consumer_offsets.createOrReplaceTempView("consumer_offsets")
-    functions.run(spark, "views", "lag.sql")
+    run_statements(spark, "views", "lag.sql")
 
 
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
@@ -179,5 +193,50 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     columns = ", ".join(columns_of(spark.table(table)))
     spark.sql(f"CREATE OR REPLACE VIEW messages AS SELECT {columns} FROM {table}")
     for name in names:
-        (statement,) = functions.statements(functions.sql_text("views", f"{name}.sql"))
+        (statement,) = statements(sql_text("views", f"{name}.sql"))
         spark.sql(statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))
+
+
+def register_functions(spark: SparkSession) -> list[str]:
+    """Register the functions in this session and return their names."""
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
+
+    make: Any = arrow_udf  # its declared overloads want column types written out
+    for name, (function, returned) in FUNCTIONS.items():
+        spark.udf.register(f"_rmq_{name}", make(function, schemas.spark_type(returned)))
+    return [name for statement in run_statements(spark, "functions.sql") for name in _NAME.findall(statement)[:1]]
+
+
+def run_statements(spark: SparkSession, *path: str) -> list[str]:
+    """Run the statements of a file below ``jobs/report/sql``, and return them."""
+    found = statements(sql_text(*path))
+    for statement in found:
+        spark.sql(statement)
+    return found
+
+
+def sql_text(*path: str) -> str:
+    """Text of a file below ``jobs/report/sql``; works from a zip, too."""
+    return resources.files("jobs.report").joinpath("sql", *path).read_text(encoding="utf-8")
+
+
+def statements(text: str) -> list[str]:
+    """SQL statements without comment lines; a statement ends with a semicolon at a line's end."""
+    return [part.strip() for part in re.split(r";\s*(?:\n|$)", _COMMENT.sub("", text)) if part.strip()]
+
+
+def shuffle_partitions(size: int) -> int:
+    """Partitions for a shuffle of a table of ``size`` bytes."""
+    return max(1, min(-(-size // _BYTES_A_PARTITION), _MOST_PARTITIONS))
+
+
+def fit_session(spark: SparkSession, size: int) -> None:
+    """Set the session's shuffle partitions, unless the user has set them."""
+    if spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS, OUR_DEFAULT) == OUR_DEFAULT and size < _UNKNOWN:
+        spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(size))
+
+
+def estimated_size(rows: DataFrame) -> int:
+    """Spark's estimate of the bytes that a DataFrame reads."""
+    plan = rows._jdf.queryExecution().optimizedPlan()
+    return int(str(plan.stats().sizeInBytes()))

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from jobs.contract.commands import command
+from jobs.contract.report import command
 from jobs.log.opening import OpenedStore
 from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
 from jobs.spark.runner import Runner

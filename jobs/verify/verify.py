@@ -25,8 +25,7 @@ from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from jobs.log.restored_log import restored
 from jobs.rebuild import planning
-from jobs.rebuild.build_store import scan_store
-from jobs.rebuild.staging import staging_beside
+from jobs.rebuild.build_store import scan_store, staging_beside
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification

@@ -3,7 +3,7 @@
 A survey reads from the break of a segment's chain to the segment's end, in log order, so that the result does not
 depend on how the log was split. At a damaged record it asks, in this order:
 
-1. Do the record's own bytes prove its length (``record_extent``)? Then only this record is lost, and the chain after
+1. Do the record's own bytes prove its length (see below)? Then only this record is lost, and the chain after
    it is proven.
 2. Which is the next certified record that decodes without a defect, whose chain leads to a proven place (the end of
    the segment, a BLANK, the log's unwritten tail, a damaged record) or through free places of its queues, and that
@@ -11,26 +11,44 @@ depend on how the log was split. At a damaged record it asks, in this order:
 
 Undecided chains are judged again at the end (``second_pass``). What remains is left out and reported: a missing message
 can be reported, a wrong one cannot be taken back.
+
+A record has its length twice, in TOTALSIZE and in the lengths of its parts, and its body has a CRC, so one damaged
+field leaves enough to find the next record. A proven body is never searched: it can hold perfect copies of records.
+
+==============================================  ===========================================================
+proof                                           what it proves
+==============================================  ===========================================================
+TOTALSIZE is the sum of the parts               the whole record (body, CRC or a name is damaged)
+the body has its CRC at BODYLEN                 the body; and the end, if a record begins at an end that is named
+BODYLEN and BODYCRC are 0                       the whole record, if one begins at the sum of the parts
+the body has its CRC where TOTALSIZE puts it    the whole record (BODYLEN or SYSFLAG is damaged)
+==============================================  ===========================================================
+
+In a DLedger log entries are numbered without a gap and terms never fall: the next certified entry whose number goes on
+from the last proven one survived; others are leftovers of an older log or copies in a body. An entry between two
+survivors is one lost message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
 
 import numpy as np
 
 from storeformat import message as m
-from storeformat.arrays import Int64s
+from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import ChainWalk, chain_from
-from storeformat.log.framing import ChainEnd, find_records, judge_head
+from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
+from storeformat.log.framing import ChainEnd, EntryNumber, find_records, judge_head
 from storeformat.log.record_ref import RecordRef, first_record_ref
+from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, decode
-from storeformat.salvage.evidence import SurvivorJudge
-from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
-from storeformat.salvage.record_extent import Follower, Frame, claimed_size, judge_frame, parts_end
+from storeformat.salvage.evidence import Neighbours, SurvivorJudge
 from storeformat.salvage.second_pass import find_survivors
 
 SURVEY_BLOCK = 1 << 20  # bytes read at a time: many positions are checked, few bytes at each
@@ -38,6 +56,58 @@ SURVEY_BLOCK = 1 << 20  # bytes read at a time: many positions are checked, few 
 _FIRST_BLOCK = 4 << 10  # bytes read to check for a record, few because every record may be damaged
 
 MANY_ZEROS = 16  # this many zeros after a chain mean unwritten or lost pages
+
+_WITHOUT_CRC = DecodeRules(check_crc=False)
+
+_MOST_GUESSES = 64
+_BODY_LENGTH_POSITIONS = (84, 96, 108)  # after two short hosts, one long one, two
+_MOST_BESIDE_BODY = m.MAX_HEAD_SIZE + 2 * (2 + (1 << 15))
+
+
+class Finding(Enum):
+    """Kind of a range without a survivor."""
+
+    RECORD = "record"  # one of proven length; ``DeadRange.record`` is set if its head is sound
+    BYTES = "bytes"  # at least one record was here
+    UNFINISHED = "unfinished"  # the first bytes of one record, then zeros to the end of the data
+    ZEROS = "zeros"  # to the end of the data: unwritten at the end of the log, lost pages before it
+    BLANK = "blank"  # a damaged BLANK and the rest of the segment: no message was here
+    STALE = "stale"  # whole records of an older log
+    AMBIGUOUS = "ambiguous"  # whole records: messages, or copies in a lost message's body
+
+
+@dataclass(frozen=True)
+class DeadRange:
+    """Bytes [begin, end) in which no record survived."""
+
+    begin: int
+    end: int
+    finding: Finding
+    defect: RecordDefect
+    record: RecordRef | None = None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The rest of ``segment`` from ``start``, where ``defect`` says why no record begins, up to ``limit``."""
+
+    segment: Segment
+    start: int
+    defect: RecordDefect
+    limit: int
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    last_entry: EntryNumber | None = None  # the last proven DLedger entry before
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Tiles of the range as log offsets: surviving chains, records kept despite their body CRC, a BLANK, and gaps."""
+
+    broken: Broken
+    pieces: tuple[tuple[int, int], ...]
+    kept: tuple[tuple[int, int], ...]
+    blank: tuple[int, int] | None
+    gaps: tuple[DeadRange, ...]
 
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
@@ -331,3 +401,258 @@ def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
 
 
 _FIRST = np.zeros(1, np.int64)
+
+
+def survey_entries(
+    window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False
+) -> Survey:
+    """Find the survivors after a break of a chain of entries."""
+    return _EntrySurveyor(window, broken, rules, keep_crc_failures).run()
+
+
+class _EntrySurveyor:
+    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
+        self._keep = keep_crc_failures
+        self._window, self._rules, self._broken = window, rules, broken
+        self._segment, self._limit = broken.segment, broken.limit
+        self._last = broken.last_entry
+        self._pieces: list[tuple[int, int]] = []
+        self._kept: list[tuple[int, int]] = []
+        self._gaps: list[DeadRange] = []
+
+    def run(self) -> Survey:
+        position, defect = self._broken.start, self._broken.defect
+        ended = ChainEnd.DEFECT
+        while ended == ChainEnd.DEFECT and position < self._limit:
+            follows = self._segment.framing.follows
+            found = self._certified(position + 1)
+            survivor = next((item for item in found if follows(self._last, item[1], gap=True)), None)
+            if survivor is None:
+                position, ended = self._lose_rest(position, defect)
+                break
+            begin, number = survivor
+            self._lose(position, begin, defect, number)
+            walk = chain_from(self._window, begin, self._rules, stop=self._limit, limit=self._limit).finish()
+            if walk.position > begin:
+                self._pieces.append((begin, walk.position))
+            self._last = walk.last or EntryNumber(number.index - 1, number.term)
+            position, ended, defect = walk.position, walk.ended, walk.defect
+        blank = (position, self._segment.end) if ended == ChainEnd.BLANK else None
+        return Survey(self._broken, tuple(self._pieces), tuple(self._kept), blank, tuple(self._gaps))
+
+    def _certified(self, begin: int) -> Iterator[tuple[int, EntryNumber]]:
+        framing = self._segment.framing
+        for at in range(begin, self._limit, SURVEY_BLOCK):
+            stop = min(at + SURVEY_BLOCK, self._limit)
+            self._window.load(at, min(stop + framing.certificate_size, self._limit) - at)
+            place = self._window.find_certificate(at, stop)
+            while place is not None:
+                number = framing.number_at(self._window.bytes, place - at)
+                if number is not None:
+                    yield place, number
+                place = self._window.find_certificate(place + 1, stop)
+
+    def _lose(self, begin: int, end: int, defect: RecordDefect, following: EntryNumber) -> None:
+        """One message is lost if one number is missing between two survivors, else an unknown number."""
+        if self._last is not None and following.index == self._last.index + 2:
+            self._lose_one(begin, end, defect)
+        else:
+            self._gaps.append(DeadRange(begin, end, Finding.BYTES, defect))
+
+    def _lose_one(self, begin: int, end: int, defect: RecordDefect) -> None:
+        """Keeps the message if only its body CRC is wrong."""
+        record = self._damaged_record(begin, end)
+        if self._keep and defect == RecordDefect.BODY_CRC and record is not None:
+            self._kept.append((begin, end))
+        else:
+            self._gaps.append(DeadRange(begin, end, Finding.RECORD, defect, record))
+
+    def _damaged_record(self, begin: int, end: int) -> RecordRef | None:
+        if end - begin < MIN_ENTRY_SIZE:
+            return None
+        self._window.load(begin, end - begin)
+        data = self._window.bytes
+        if int.from_bytes(data[HEAD_SIZE : HEAD_SIZE + 4].tobytes(), "big", signed=True) != end - begin - HEAD_SIZE:
+            return None
+        block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _WITHOUT_CRC)
+        return first_record_ref(block) if fault is None else None
+
+    def _lose_rest(self, position: int, defect: RecordDefect) -> tuple[int, ChainEnd]:
+        """The rest up to the limit or a sound BLANK is lost or was never written. Returns that end."""
+        zeros = zeros_from(self._window, position, self._limit)
+        if zeros > position:
+            magic, size = self._magic_and_size(position)
+            if magic == BLANK_MAGIC or size == self._segment.end - position:
+                self._gaps.append(DeadRange(position, self._limit, Finding.BLANK, defect))
+                return self._limit, ChainEnd.DEFECT
+            blank = self._closing_blank(position, zeros)
+            zeros = self._lose_tail(position, zeros if blank is None else blank, size, defect)
+            if blank is not None:
+                return blank, ChainEnd.BLANK
+        if zeros < self._limit:
+            self._gaps.append(DeadRange(zeros, self._limit, Finding.ZEROS, defect))
+        return self._limit, ChainEnd.DEFECT
+
+    def _closing_blank(self, begin: int, zeros: int) -> int | None:
+        """A BLANK's size may end in zeros, and zeros follow it."""
+        for at in range(max(begin, zeros - m.BLANK_SIZE), min(zeros, self._limit - m.BLANK_SIZE + 1)):
+            if self._magic_and_size(at) == (BLANK_MAGIC, self._segment.end - at):
+                return at
+        return None
+
+    def _magic_and_size(self, position: int) -> tuple[int, int]:
+        self._window.load(position, min(m.BLANK_SIZE, self._limit - position))
+        head = self._window.bytes[: m.BLANK_SIZE].tobytes()
+        return int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:], "big", signed=True)
+
+    def _lose_tail(self, position: int, zeros: int, size: int, defect: RecordDefect) -> int:
+        """The bytes before the zeros are a message, leftovers, or just bytes. Returns their end."""
+        stale = next(self._certified(position), None)
+        if stale is not None and stale[0] == position and self._segment.framing.follows(self._last, stale[1]):
+            end = min(position + size, self._limit)
+            self._lose_one(position, end, defect)
+            stale, position, zeros = next(self._certified(end), None), end, max(zeros, end)
+        first = zeros if stale is None else min(stale[0], zeros)
+        if first > position:
+            self._gaps.append(DeadRange(position, first, Finding.BYTES, defect))
+        if zeros > first:
+            self._gaps.append(DeadRange(first, zeros, Finding.STALE, defect))
+        return zeros
+
+
+class Follower(IntEnum):
+    """What begins at the claimed end of a record."""
+
+    NONE = 0  # nothing that can follow a record
+    NOTHING = 1  # the end of the data, or only zeros up to there
+    RECORD = 2  # a certified record or a BLANK
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the bytes prove at a place where a record must begin; sizes are relative to it.
+
+    ``size``: the record's, None if not proven. ``body_end``: minimum extent of the record (0: nothing proven).
+    ``hints``: sizes that only one field claims. ``certified``: magic and own offset are right. ``is_blank``: more
+    likely a BLANK with one damaged field. ``sizes_alone``: the body's CRC is wrong, so the body depends on the size.
+    """
+
+    size: int | None
+    body_end: int
+    hints: tuple[int, ...] = ()
+    certified: bool = False
+    is_blank: bool = False
+    sizes_alone: bool = False
+
+    def refuted(self) -> Frame:
+        """The proof without its size, when another record begins before that end."""
+        return replace(self, size=None, body_end=0 if self.sizes_alone else self.body_end, sizes_alone=False)
+
+
+def claimed_size(head: bytes, room: int) -> int:
+    """Bytes that ``judge_frame`` needs of a record with this head, at most ``room``."""
+    most = m.MAX_HEAD_SIZE
+    size = _int(head, 0, 4)
+    if size <= room:
+        most = max(most, size)
+    for at in _BODY_LENGTH_POSITIONS:
+        length = _int(head, at, 4)
+        if length <= room:
+            most = max(most, length + _MOST_BESIDE_BODY)
+    return min(most, room)
+
+
+def judge_frame(data: Bytes, offset: int, rest: int, follower: Callable[[int], Follower]) -> Frame:
+    """Judge the damaged record that begins with ``data[0]`` at log offset ``offset``. ``data``: as ``claimed_size``
+    asks. ``rest``: bytes left in the segment. ``follower(size)``: what follows a record of that size.
+    """
+    room = len(data)
+    head = data[: m.MAX_HEAD_SIZE].tobytes()
+    size, magic = _int(head, 0, 4), _int(head, m.MAGIC_POSITION, 4)
+    if room < m.MIN_RECORD_SIZE:
+        return Frame(None, 0)
+    known_magic = magic in (m.MAGIC_V1, m.MAGIC_V2)
+    certified = known_magic and _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == offset
+    if magic == m.MAGIC_BLANK or (size == rest and not certified):  # every record leaves 8 bytes after it
+        return Frame(None, 0, is_blank=True)
+    crc = int.from_bytes(head[m.BODY_CRC_POSITION : m.BODY_CRC_POSITION + 4], "big")
+    said = size if m.MIN_RECORD_SIZE <= size <= room else None
+    widths = {m.MAGIC_V1: (1,), m.MAGIC_V2: (2,)}.get(magic, (1, 2))
+    sums: list[int] = []
+    body_end = 0
+    for width in widths:
+        body_at, length, total = _sum_of_parts(data, head, room, width)
+        if total is not None and total == said:
+            checked = _crc(data, body_at, length) == crc
+            body_end = body_at + length if certified or checked else 0
+            return Frame(said, body_end, certified=certified, sizes_alone=not checked)
+        if total is not None:
+            sums.append(total)
+        if 0 < length <= room - body_at - width - 2 and _crc(data, body_at, length) == crc:
+            body_end = max(body_end, body_at + length)
+    followed = {end: follower(end) for end in (said, *sums) if end is not None and end >= body_end}
+    if certified and not crc and not length and total is not None and followed.get(total) == Follower.RECORD:
+        return Frame(total, body_at, certified=True)
+    certain = sorted(end for end, what in followed.items() if what == Follower.RECORD)
+    if body_end:  # only topic and properties follow, which hold no records: take the nearer of two ends
+        return Frame(certain[0] if certain else None, body_end, tuple(certain), certified)
+    if said is not None and followed[said] and any(_body_fits(data, crc, said, width) for width in widths):
+        return Frame(said, said, certified=certified)
+    return Frame(None, 0, tuple(certain), certified)
+
+
+def parts_end(data: Bytes) -> int | None:
+    """End of the record's parts by their lengths; None if outside ``data``."""
+    head = data[: m.MAX_HEAD_SIZE].tobytes()
+    return _sum_of_parts(data, head, len(data), 2 if _int(head, m.MAGIC_POSITION, 4) == m.MAGIC_V2 else 1)[2]
+
+
+def _int(head: bytes, position: int, size: int) -> int:
+    return int.from_bytes(head[position : position + size], "big", signed=True)
+
+
+def _crc(data: Bytes, start: int, length: int) -> int:
+    return zlib.crc32(data[start : start + length].data) & m.CRC_MASK
+
+
+def _sum_of_parts(data: Bytes, head: bytes, room: int, width: int) -> tuple[int, int, int | None]:
+    """Start and length of the body, and the sum of the parts (None if larger than ``room``)."""
+    body_at = m.body_position(_int(head, m.SYS_FLAG_POSITION, 4))
+    length = max(_int(head, body_at - 4, 4), 0)
+    at = body_at + length
+    if at + width + 2 > room:
+        return body_at, length, None
+    topic = _int(data[at : at + width].tobytes(), 0, width)
+    at += width + topic
+    if topic < 0 or at + 2 > room:
+        return body_at, length, None
+    at += 2 + max(_int(data[at : at + 2].tobytes(), 0, 2), 0)
+    return body_at, length, at if at <= room else None
+
+
+def _body_fits(data: Bytes, crc: int, size: int, width: int) -> bool:
+    """True if a body length and host sizes exist for which a record of this size has a body with this CRC."""
+    guesses = 0
+    for hosts in {m.HOST_V4 + m.HOST_V4, m.HOST_V4 + m.HOST_V6, m.HOST_V6 + m.HOST_V6}:
+        body_at = m.FIXED_HEAD + hosts
+        for length in _possible_lengths(data, body_at, size, width):
+            guesses += 1
+            if length and _crc(data, body_at, length) == crc:
+                return True
+            if guesses >= _MOST_GUESSES:
+                return False
+    return False
+
+
+def _possible_lengths(data: Bytes, body_at: int, size: int, width: int) -> Iterator[int]:
+    """Body lengths for which topic and properties end exactly at ``size``."""
+    at = np.arange(body_at, size - width - 1)
+    topic = data[at].astype(np.int64)
+    if width == 2:
+        topic = (topic << 8) | data[at + 1]
+    properties = at + width + topic
+    inside = (topic < (1 << (8 * width - 1))) & (properties + 2 <= size)
+    at, properties = at[inside], properties[inside]
+    length = (data[properties].astype(np.int64) << 8) | data[properties + 1]
+    length[length >= 1 << 15] = 0
+    yield from (at[properties + 2 + length == size] - body_at).tolist()

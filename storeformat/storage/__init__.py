@@ -5,7 +5,7 @@ without a client. Docstrings name only others.
 
 ================  =====================================================================================
 ``locations``     names of files and directories, local or not
-``files``         opens, lists, writes and removes what they name, by the ``clients`` of storage
+``files``         opens, lists, writes and removes what they name, by a client for each kind of storage
 ``extents``       how far a file holds data, and its content
 ``outputs``       places for something new
 ----------------  -------------------------------------------------------------------------------------

@@ -24,12 +24,17 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.limits import READ_WHOLE
-from storeformat.storage import clients, locations
+from storeformat.storage import locations
 from storeformat.storage.local_files import data_ranges, scanned
 
 _COPY_CHUNK = 8 << 20
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def resolve(path: str) -> tuple[Any, str]:
     scheme, _, rest = plain.partition("://")
     place, _, name = rest.partition("/")
     try:
-        filesystem, root = clients.client_of(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
+        filesystem, root = client_of(f"{'s3' if scheme == 's3a' else scheme}://{place}{settings}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise DependencyMissing(f"no client for this storage: {first_line(error)}", path=path) from error
     return filesystem, posixpath.join(root, name) if name else root
@@ -371,3 +376,49 @@ def modified_at(path: str) -> int:
     with reading(path):
         info = filesystem.get_file_info(inner)
     return int((info.mtime_ns or 0) // 1_000_000)
+
+
+@lru_cache(maxsize=16)
+def client_of(uri: str) -> tuple[Any, str]:
+    """Client of a bucket or file system, cached, and the root path for it."""
+    if uri.startswith("hdfs://"):
+        return hdfs_client(uri), "/"
+    filesystem, root = pafs.FileSystem.from_uri(uri)
+    if filesystem.type_name == "abfs" and (key := os.environ.get("AZURE_STORAGE_KEY")):
+        _, (given,) = filesystem.__reduce__()  # pyarrow takes a key, but from no URI
+        filesystem = pafs.AzureFileSystem(**{**given, "account_key": key})
+    return filesystem, root
+
+
+def hdfs_client(uri: str) -> Any:
+    """HDFS client: hdfs-native, else pyarrow's. That one ends the process without libhdfs or a class path."""
+    try:
+        from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        if not {"HADOOP_HOME", "ARROW_LIBHDFS_DIR"} & os.environ.keys() or "CLASSPATH" not in os.environ:
+            raise DependencyMissing(
+                "no client for HDFS is installed", path=uri,
+                advice="install the extra hdfs (hdfs-native), or set HADOOP_HOME and CLASSPATH",
+            ) from error  # fmt: skip
+        return pafs.FileSystem.from_uri(uri)[0]
+
+    class DatedHdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
+        """With the time of last change under the name that pyarrow looks for."""
+
+        def info(self, path: str, **more: Any) -> dict[str, Any]:
+            return _dated(super().info(path, **more))
+
+        def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
+            found = super().ls(path, detail=True, **more)
+            return [_dated(item) for item in found] if detail else [item["name"] for item in found]
+
+    host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
+    try:
+        client = DatedHdfs(host or None, int(port) if port else None)
+    except (RuntimeError, ValueError) as error:  # hdfs-native's own words
+        raise DependencyMissing(f"no client for this address: {error}", path=uri) from error
+    return pafs.PyFileSystem(pafs.FSSpecHandler(client))
+
+
+def _dated(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "mtime": _EPOCH + timedelta(milliseconds=item["modification_time"])}

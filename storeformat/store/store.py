@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, WrongSettings
+from storeformat.index import index_file
+from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
+from storeformat.store import checkpoint
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import (
     DEFAULT,
@@ -16,15 +21,35 @@ from storeformat.store.broker_rules import (
     NEWEST,
     NOTHING_SHOWN,
     BrokerRules,
+    ReleaseSigns,
     guess_version,
     release_numbers,
     rules_of,
 )
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
 from storeformat.store.config.topic_config import compacted_topics
-from storeformat.store.layout import LOCK
+from storeformat.store.layout import (
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    ROCKSDB_STORE,
+    StoreLayout,
+    broker_name,
+    is_file_name,
+)
+from storeformat.store.queue_places import queue_directories
 from storeformat.store.setting_names import is_known
-from storeformat.store.store_signs import release_signs
+
+_FILES_TO_ASK = 64
+_SIZES_OF_QUEUES = {
+    CONSUME_QUEUE: "mapped_file_size_consume_queue",
+    BATCH_CONSUME_QUEUE: "mapper_file_size_batch_consume_queue",
+    CONSUME_QUEUE_EXT: "mapped_file_size_consume_queue_ext",
+}
+_UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_consume_queue.UNIT_SIZE}
 
 
 @dataclass(frozen=True)
@@ -103,3 +128,105 @@ def _given(version: str, rules: BrokerRules) -> str:
     numbers = release_numbers(version)
     more = ", which this program does not know" if numbers > NEWEST else DIFFERS.get(numbers, "")
     return f"as given by --broker-version {version}{more}"
+
+
+def fit_to_store(
+    root: str, layout: StoreLayout, given: Collection[str], *, needs_index_sizes: bool
+) -> tuple[StoreLayout, list[str]]:
+    """The layout with sizes of the store's files, and notes. Raises WrongSettings if a given size contradicts."""
+    notes: list[str] = []
+    for kind, field in _SIZES_OF_QUEUES.items():
+        shown = _shown_file_size(root, kind)
+        set_size = layout.consume_queue_file_size if kind == CONSUME_QUEUE else getattr(layout, field)
+        if shown is None or shown == set_size or (kind == CONSUME_QUEUE_EXT and not layout.enable_consume_queue_ext):
+            continue
+        if broker_name(field) in given:
+            raise WrongSettings(
+                f"{broker_name(field)} makes files of {set_size} bytes, the store's own have {shown}",
+                path=locations.join(root, kind),
+                advice=f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt",
+            )
+        layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
+        notes.append(f"{kind} files have {shown} bytes, as the store's own")
+    layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
+    return layout, notes + more
+
+
+def _fit_index_sizes(
+    root: str, layout: StoreLayout, given: Collection[str], *, required: bool
+) -> tuple[StoreLayout, list[str]]:
+    """Layout with the sizes of a full index file; raises WrongSettings if files do not fit and none shows them."""
+    own = _index_files(root)
+    sizes = {entry.size for entry in own}
+    if not sizes or not layout.writes_index_files or layout.index_file_size in sizes:
+        return layout, []
+    if "maxHashSlotNum" not in given and "maxIndexNum" not in given:
+        for entry in own:
+            with files.RangeReader(entry.path) as reader:
+                shown = index_file.sizes_shown(entry.size, partial(_read_part, reader, entry.size))
+            if shown is not None:
+                note = f"index files have {shown[0]} slots and {shown[1]} entries, as the store's own"
+                return replace(layout, max_hash_slot_num=shown[0], max_index_num=shown[1]), [note]
+    if not required:
+        return layout, []
+    raise WrongSettings(
+        f"maxHashSlotNum and maxIndexNum make files of {layout.index_file_size} bytes, "
+        f"the store's own have {' and '.join(map(str, sorted(sizes)))}",
+        path=locations.join(root, INDEX),
+        advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
+        " are the broker's, the files are damaged: move index/ away, it is rebuilt",
+    )
+
+
+def _index_files(root: str) -> list[files.Entry]:
+    """Files no longer than a header show nothing."""
+    entries = files.list_directory(locations.join(root, INDEX)) or []
+    return [
+        entry for entry in entries if index_file.is_index_file_name(entry.name) and entry.size > index_file.HEADER_SIZE
+    ]
+
+
+def _read_part(reader: files.RangeReader, size: int, position: int, length: int) -> bytes:
+    return reader.read(position, max(min(length, size - position), 0))
+
+
+def _shown_file_size(root: str, kind: str) -> int | None:
+    """Most common length of a kind's queue files; one without whole units was cut."""
+    found = (entry for queue in queue_directories(root, kind) for entry in queue.entries() if is_file_name(entry.name))
+    few = islice(found, _FILES_TO_ASK)
+    sizes = Counter(entry.size for entry in few if entry.size > 0 and entry.size % _UNITS.get(kind, 1) == 0)
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
+    """Signs of the release that wrote a store."""
+    layout, _ = _fit_index_sizes(root, layout, (), required=False)
+    path = locations.join(root, CHECKPOINT)
+    size = files.size_of(path)
+    tail: tuple[int, ...] = ()
+    if size is not None and checkpoint.FIELDS.size <= size <= checkpoint.PAGE_SIZE:
+        page = files.read_bytes(path)
+        if checkpoint.is_plausible(page):
+            tail = checkpoint.FIELDS.unpack(page[: checkpoint.FIELDS.size])[3:]
+    return ReleaseSigns(
+        has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
+        checkpoint_tail=tail,
+        counts_every_put=_counts_every_put(root, layout),
+    )
+
+
+def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
+    """Keys share slots: if far more entries than slots should be in use and the header says they are equal, it counts
+    entries. Files of another length and contradictory headers are ignored; the majority decides.
+    """
+    own = [entry for entry in _index_files(root) if entry.size == layout.index_file_size]
+    votes: Counter[bool] = Counter()
+    for entry in own[:_FILES_TO_ASK]:
+        with files.RangeReader(entry.path) as reader:
+            header = index_file.parse_header(_read_part(reader, entry.size, 0, index_file.HEADER_SIZE))
+        slots, counted = layout.max_hash_slot_num, header.hash_slot_count
+        if 0 < counted < header.entries < layout.max_index_num:
+            votes[False] += 1
+        elif 0 <= counted - header.entries <= 1 and header.entries < layout.max_index_num:  # off by one after a kill
+            votes[True] += header.entries - slots * (1 - (1 - 1 / slots) ** header.entries) > 8
+    return None if votes[True] == votes[False] else votes[True] > votes[False]

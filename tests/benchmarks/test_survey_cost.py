@@ -20,8 +20,7 @@ from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours
-from storeformat.salvage.findings import Broken, Finding
-from storeformat.salvage.survey import survey
+from storeformat.salvage.survey import Broken, Finding, survey
 from storeformat.storage import files
 from udfs.log.scan import ScanTask, scan_split
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobs.cli.arguments import split_command_line
-from jobs.cli.command_line import JOBS, parse
+from jobs.cli.command_line import JOBS, parse, split_command_line
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 SCRIPT = "/opt/rocketmq-store-spark/spark-submit.sh"

@@ -28,13 +28,13 @@ from jobs.log.opening import open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.publish import publish
 from jobs.rebuild import build_store, manifest, rebuild
-from jobs.rebuild.log_repair import repair_log
-from jobs.rebuild.staging import claimed, staging_beside, staging_for
+from jobs.rebuild.build_store import claimed, staging_beside, staging_for
+from jobs.rebuild.rebuild import repair_log
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import load
 from storeformat.errors import MissingInput, Refused, WriteFailed
-from storeformat.storage import clients, files, locations
+from storeformat.storage import files, locations
 
 pytestmark = pytest.mark.thorough
 
@@ -247,7 +247,7 @@ class TestTrouble:
             def get_file_info(path: str) -> Any:
                 raise OSError(f"When getting information for key 'x' in bucket '{path}': AWS Error ACCESS_DENIED")
 
-        monkeypatch.setattr(clients, "client_of", lambda uri: (Denied, "b"))
+        monkeypatch.setattr(files, "client_of", lambda uri: (Denied, "b"))
         with pytest.raises(MissingInput, match="ACCESS_DENIED") as failure:
             open_store(RebuildOptions(store="s3://b/store", output="o"))
         assert failure.value.exit_code == 66

@@ -12,7 +12,7 @@ import pytest
 from support.real_store import RELEASES, Opened, RealStore, Store
 from support.rebuilding import rebuild_here, rules_of_release
 
-from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.rebuild import repair_log
 
 pytestmark = pytest.mark.realstore
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs as pafs
 from support.patching import stand_in
 
-from storeformat.storage import clients, durable, extents
+from storeformat.storage import durable, extents, files
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def hdfs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     in_memory = pytest.importorskip("fsspec.implementations.memory")
     memory = in_memory.MemoryFileSystem(skip_instance_cache=True)
     memory.store.clear()
-    monkeypatch.setattr(clients, "hdfs_client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
-    clients.client_of.cache_clear()
+    monkeypatch.setattr(files, "hdfs_client", lambda uri: pafs.PyFileSystem(pafs.FSSpecHandler(memory)))
+    files.client_of.cache_clear()
     yield memory
-    clients.client_of.cache_clear()
+    files.client_of.cache_clear()
     memory.store.clear()

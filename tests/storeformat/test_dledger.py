@@ -29,9 +29,8 @@ from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
-from storeformat.salvage import dledger_survey
-from storeformat.salvage.dledger_survey import survey_entries
-from storeformat.salvage.findings import Broken, DeadRange, Finding, Survey
+from storeformat.salvage import survey
+from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey, survey_entries
 from storeformat.store.segment_files import find_segments
 
 # -------------------------------------------------------------------------------------------------------------- dledger
@@ -463,7 +462,7 @@ def test_an_entry_too_small_for_a_record_is_one_message_without_a_name() -> None
 
 @pytest.mark.parametrize("block", [64, 200, 1 << 20])
 def test_survivors_are_found_across_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dledger_survey, "SURVEY_BLOCK", block)
+    monkeypatch.setattr(survey, "SURVEY_BLOCK", block)
     data, entries, log = a_segment(12)
     for number in (1, 2, 5, 8):
         data[entries[number][0]] = 0x7F

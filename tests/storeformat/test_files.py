@@ -18,7 +18,7 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.storage import clients, extents, files, local_files, local_status
+from storeformat.storage import extents, files, local_files, local_status
 from storeformat.storage.files import RangeReader
 from storeformat.storage.local_files import data_ranges
 from storeformat.storage.local_status import FileStatus, Space, free_space, space_of, status_of, statuses_in
@@ -161,14 +161,14 @@ class Failing:
     ],
 )  # fmt: skip
 def test_what_fails_to_read_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "client_of", lambda uri: (Failing(), "bucket"))
+    monkeypatch.setattr(files, "client_of", lambda uri: (Failing(), "bucket"))
     said = {"what": "cannot be read: Input/output error", "path": "s3://bucket/a"}
     assert refusal(MissingInput, lambda: act("s3://bucket/a")) == said
 
 
 @pytest.mark.parametrize("act", [files.remove_tree, files.remove_object, lambda path: files.write_bytes(path, b"x")])
 def test_what_fails_to_change_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "client_of", lambda uri: (Failing(), "bucket"))
+    monkeypatch.setattr(files, "client_of", lambda uri: (Failing(), "bucket"))
     said = {"what": "cannot be written: Input/output error", "path": "s3://bucket/a"}
     assert refusal(WriteFailed, lambda: act("s3://bucket/a")) == said
 
@@ -287,12 +287,12 @@ def test_a_storage_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(uri)
         raise pa.ArrowInvalid("no\nsuch")
 
-    monkeypatch.setattr(clients, "client_of", none)
+    monkeypatch.setattr(files, "client_of", none)
     said = {"what": "no client for this storage: no", "path": "s3a://b/a/c?region=eu"}
     assert refusal(DependencyMissing, lambda: files.resolve("s3a://b/a/c?region=eu")) == said
     assert refusal(DependencyMissing, lambda: files.resolve("gs://b"))["path"] == "gs://b"
     assert asked == ["s3://b?region=eu", "gs://b"]
-    monkeypatch.setattr(clients, "client_of", lambda uri: (None, uri.removeprefix("s3://")))
+    monkeypatch.setattr(files, "client_of", lambda uri: (None, uri.removeprefix("s3://")))
     assert files.resolve("s3://there/a/b")[1] == "there/a/b"
     assert files.resolve("s3://there")[1] == "there"
 
@@ -335,7 +335,7 @@ def test_a_directory_that_was_no_object_is_removed(left: bool, monkeypatch: pyte
         def delete_dir(self, path: str) -> None:
             raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(clients, "client_of", lambda uri: (NoDirectories(), "bucket"))
+    monkeypatch.setattr(files, "client_of", lambda uri: (NoDirectories(), "bucket"))
     if left:
         with pytest.raises(WriteFailed):
             files.remove_tree("gs://bucket/out")

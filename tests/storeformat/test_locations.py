@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from storeformat.errors import DependencyMissing
-from storeformat.storage import clients, files, locations
+from storeformat.storage import files, locations
 from storeformat.storage.locations import without_secrets
 
 
@@ -112,7 +112,7 @@ def test_hdfs_without_a_client_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
     for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "CLASSPATH"):
         monkeypatch.delenv(name, raising=False)
-    clients.client_of.cache_clear()
+    files.client_of.cache_clear()
     with pytest.raises(DependencyMissing, match=r"no client for HDFS is installed \(hdfs://node:8020\)"):
         files.exists("hdfs://node:8020/store")
 
@@ -128,16 +128,16 @@ def test_where_hadoop_is_installed_its_own_client_is_taken(name: str, monkeypatc
         def from_uri(uri: str) -> tuple[str, str]:
             return f"client of {uri}", "root"
 
-    monkeypatch.setattr(clients.pafs, "FileSystem", FileSystems)
+    monkeypatch.setattr(files.pafs, "FileSystem", FileSystems)
     monkeypatch.delenv("CLASSPATH", raising=False)
     with pytest.raises(DependencyMissing):
-        clients.hdfs_client("hdfs://node")
+        files.hdfs_client("hdfs://node")
     monkeypatch.setenv("CLASSPATH", "jars")
     monkeypatch.delenv(name)
     with pytest.raises(DependencyMissing):
-        clients.hdfs_client("hdfs://node")
+        files.hdfs_client("hdfs://node")
     monkeypatch.setenv(name, "/hadoop")
-    assert clients.hdfs_client("hdfs://node") == "client of hdfs://node"
+    assert files.hdfs_client("hdfs://node") == "client of hdfs://node"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_client_is_of_a_host_and_a_port(
     native = pytest.importorskip("hdfs_native.fsspec")
     asked: list[object] = []
     monkeypatch.setattr(native.HdfsFileSystem, "__init__", lambda self, *where: asked.append(where))
-    monkeypatch.setattr(clients.pafs, "FSSpecHandler", lambda made: made)
-    monkeypatch.setattr(clients.pafs, "PyFileSystem", lambda handler: handler)
-    clients.hdfs_client(uri)
+    monkeypatch.setattr(files.pafs, "FSSpecHandler", lambda made: made)
+    monkeypatch.setattr(files.pafs, "PyFileSystem", lambda handler: handler)
+    files.hdfs_client(uri)
     assert asked == [where]
 
 
@@ -167,9 +167,9 @@ def test_a_listing_of_hdfs_has_times_where_it_has_details(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(native.HdfsFileSystem, "__init__", lambda self, *where: None)
     monkeypatch.setattr(native.HdfsFileSystem, "ls", listed)
-    monkeypatch.setattr(clients.pafs, "FSSpecHandler", lambda made: made)
-    monkeypatch.setattr(clients.pafs, "PyFileSystem", lambda handler: handler)
-    client = clients.hdfs_client("hdfs://node")
+    monkeypatch.setattr(files.pafs, "FSSpecHandler", lambda made: made)
+    monkeypatch.setattr(files.pafs, "PyFileSystem", lambda handler: handler)
+    client = files.hdfs_client("hdfs://node")
     assert client.ls("/d", refresh=True) == [
         {**status, "mtime": datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=timezone.utc)}
     ]
@@ -181,6 +181,6 @@ def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyP
     native = pytest.importorskip("hdfs_native.fsspec")
     status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_700_000_000_123}
     monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
-    clients.client_of.cache_clear()
+    files.client_of.cache_clear()
     assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
-    clients.client_of.cache_clear()
+    files.client_of.cache_clear()

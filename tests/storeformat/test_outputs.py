@@ -18,7 +18,7 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, Refused, WriteFailed
-from storeformat.storage import broker_lock, clients, durable, local_files, outputs
+from storeformat.storage import broker_lock, durable, files, local_files, outputs
 
 
 # -------------------------------------------------------------------------------------------------------------- durable
@@ -146,7 +146,7 @@ def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
             kind = pafs.FileType.Directory if asked == "there" else pafs.FileType.NotFound
             return pafs.FileInfo(asked, kind)
 
-    monkeypatch.setattr(clients, "client_of", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
+    monkeypatch.setattr(files, "client_of", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
     outputs.refuse_missing_bucket("s3://there/a/b?region=eu")
     outputs.refuse_missing_bucket("/none")
     said = {"what": "there is no such bucket", "path": "s3://gone?region=eu"}

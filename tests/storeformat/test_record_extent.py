@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.store_builder import BLANK, Message, encode_record
 
-from storeformat.salvage.record_extent import Follower, Frame, _possible_lengths, claimed_size, judge_frame, parts_end
+from storeformat.salvage.survey import Follower, Frame, _possible_lengths, claimed_size, judge_frame, parts_end
 
 AT = 1 << 40
 """Where the record lies in the log."""

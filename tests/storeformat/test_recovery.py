@@ -24,7 +24,7 @@ from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
 from storeformat.store.layout import StoreLayout
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
-from storeformat.store.store_signs import fit_to_store, release_signs
+from storeformat.store.store import fit_to_store, release_signs
 
 # ---------------------------------------------------------------------------------------------------- checkpoint
 FULL = StoreCheckpoint(1, 2, 3, 4, 5, 6)

@@ -19,7 +19,6 @@ from storeformat.log.segments import Segment
 from storeformat.record.decode import decode
 from storeformat.salvage import survey as survey_module
 from storeformat.salvage.evidence import Neighbours
-from storeformat.salvage.findings import Broken, Finding, Survey
 from storeformat.salvage.repair import (
     MAX_FILLER,
     Patch,
@@ -30,7 +29,7 @@ from storeformat.salvage.repair import (
     is_filler,
     join_ranges,
 )
-from storeformat.salvage.survey import survey, zeros_from
+from storeformat.salvage.survey import Broken, Finding, Survey, survey, zeros_from
 
 
 def gaps_of(found: Survey) -> list[tuple[int, int, Finding]]:

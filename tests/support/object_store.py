@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 from moto.server import ThreadedMotoServer
 
-from storeformat.storage import clients
+from storeformat.storage import files
 
 
 @dataclass(frozen=True)
@@ -68,4 +68,4 @@ def serving() -> Iterator[str]:
         yield f"{host}:{port}"
     finally:
         server.stop()
-        clients.client_of.cache_clear()
+        files.client_of.cache_clear()

@@ -50,8 +50,7 @@ from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours, foreign_bytes
-from storeformat.salvage.findings import Broken
-from storeformat.salvage.survey import survey
+from storeformat.salvage.survey import Broken, survey
 from storeformat.storage import files
 from udfs.log.scan import ScanTask, SplitScan
 

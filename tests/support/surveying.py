@@ -13,8 +13,7 @@ from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.evidence import Neighbours
-from storeformat.salvage.findings import Broken, Survey
-from storeformat.salvage.survey import survey
+from storeformat.salvage.survey import Broken, Survey, survey
 
 SIZE = 8192
 RULES = DecodeRules()

@@ -1,6 +1,6 @@
 """SQL functions on Arrow columns: decode what the store encodes.
 
-``FUNCTIONS`` has the return types; ``jobs.report.functions`` registers them with the prefix ``rmq_``, with signatures
+``FUNCTIONS`` has the return types; ``jobs.report.views`` registers them with the prefix ``rmq_``, with signatures
 and comments in ``jobs/report/sql/functions.sql``. Null or malformed arguments give null: a query over millions of rows
 must not end at one odd message key.
 """

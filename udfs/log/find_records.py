@@ -15,9 +15,7 @@ from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Split
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.message_ids import parse_offset_message_id
-from storeformat.salvage.dledger_survey import survey_entries
-from storeformat.salvage.findings import Broken, Survey
-from storeformat.salvage.survey import survey
+from storeformat.salvage.survey import Broken, Survey, survey, survey_entries
 from storeformat.storage import files
 from udfs.log.timers import texts_of
 

@@ -26,11 +26,18 @@ from support.rebuilding import options_for
 from support.store_to_start import configure
 
 from jobs.cli import command_line
-from jobs.contract import metrics
+from jobs.contract import report as reports
 from jobs.contract.options import JobOptions
-from jobs.contract.report import Interrupted, Report, failure_report, printable, size_text
+from jobs.contract.report import (
+    EXIT_CODE_OF_STATUS,
+    Interrupted,
+    Report,
+    failure_report,
+    printable,
+    size_text,
+    status_of,
+)
 from jobs.contract.reporter import Reporter
-from jobs.contract.verdict import EXIT_CODE_OF_STATUS, status_of
 from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
 
 # -------------------------------------------------------------------------------------------------------- report
@@ -389,11 +396,11 @@ def test_a_failure_is_told_in_place_of_an_earlier_success(
 
 def test_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reasons and differences by what they are of."""
-    stand_in(monkeypatch, metrics, "time", time=lambda: 1_700_000_000.5)
+    stand_in(monkeypatch, reports, "time", time=lambda: 1_700_000_000.5)
     reasons = [{"rule": "r", "unsafe": True}, {"rule": "r", "unsafe": True}, {"rule": "s", "unsafe": False}]
     facts = {"some_rows": 5, "flag": True, "answer": "not safe to start", "reasons": reasons, "counts": {"gone": 7}}
     report = Report("verify", "differences", seconds=2, brokers=["c/b"], **facts)
-    metrics.write_report(str(tmp_path / "m"), report, "s3://K:S@b/s")
+    reports.write_metrics(str(tmp_path / "m"), report, "s3://K:S@b/s")
     store = 'store="s3://***@b/s"'
     expected = {
         ("duration_seconds", "How long it took"): {store: 2.0},
@@ -423,13 +430,13 @@ def test_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ids=["none", "relative", "odd"],
 )
 def test_the_label_of_a_store(store: str, label: str, tmp_path: Path) -> None:
-    metrics.write_report(str(tmp_path / "m"), Report("demo"), store)
+    reports.write_metrics(str(tmp_path / "m"), Report("demo"), store)
     assert f'rocketmq_store_demo_ok{{store="{label}"}} 1.0' in (tmp_path / "m").read_text().splitlines()
 
 
 def test_metrics_need_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(DependencyMissing) as caught:
-        metrics.write_report(str(tmp_path / "m"), Report("demo"), "")
+        reports.write_metrics(str(tmp_path / "m"), Report("demo"), "")
     assert str(caught.value) == "--metrics needs the package prometheus-client"
     assert caught.value.advice == "./spark-submit.sh --setup installs it"

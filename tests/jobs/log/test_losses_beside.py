@@ -21,7 +21,7 @@ from jobs.log.log_scan import LogReading
 from jobs.log.losses_beside import PROVEN, _alone
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import restored
-from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.rebuild import repair_log
 from jobs.spark.runner import Runner
 
 SIZE = 4096

@@ -16,7 +16,7 @@ from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import Restored, filled, restored
-from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.rebuild import repair_log
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused

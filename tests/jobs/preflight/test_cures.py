@@ -15,8 +15,7 @@ from support.drilling import run_job
 from support.start_cases import ROWS, Row
 from support.store_to_start import StoreToStart
 
-from jobs.contract.commands import quoted
-from jobs.contract.report import is_printable, printable
+from jobs.contract.report import is_printable, printable, quoted
 from jobs.preflight.reason import ROWS as RULES
 from jobs.preflight.reason import Reason
 from storeformat.javaproperties import as_written

@@ -14,7 +14,7 @@ from support import golden
 from support.publishing import snapshot
 from support.rebuilding import rebuild_here
 
-from jobs.rebuild.staging import Workplace, staging_beside
+from jobs.rebuild.build_store import Workplace, staging_beside
 from jobs.spark.runner import Runner
 from storeformat.errors import WriteFailed
 from udfs.files.build import BuildFiles

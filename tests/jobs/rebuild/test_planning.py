@@ -21,7 +21,7 @@ from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.queue_runs import all_runs
 from jobs.query import query
-from jobs.rebuild import planning, staging
+from jobs.rebuild import build_store, planning
 from jobs.rebuild.planning import size_note
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.log.chain import ChainReport
@@ -222,7 +222,7 @@ def test_every_name_can_be_asked_for(log: LogBuilder, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- staging
 
 
-@pytest.mark.parametrize("context", [staging.claimed, staging.staging_beside])
+@pytest.mark.parametrize("context", [build_store.claimed, build_store.staging_beside])
 def test_what_failed_first_is_told(context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that refuses a read often refuses the removal that follows."""
 
@@ -232,15 +232,15 @@ def test_what_failed_first_is_told(context: Any, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(files, "remove_tree", refused)
     with pytest.raises(MissingInput, match="HTTP 416"), context(str(tmp_path / "out")):
         raise MissingInput("HTTP 416")
-    with pytest.raises(WriteFailed, match="cannot be removed"), staging.staging_beside(str(tmp_path / "other")):
+    with pytest.raises(WriteFailed, match="cannot be removed"), build_store.staging_beside(str(tmp_path / "other")):
         pass
 
 
 def test_nothing_is_left_of_a_staging_directory_and_its_parents(tmp_path: Path) -> None:
-    with staging.staging_beside(str(tmp_path / "new" / "parents" / "out")) as made:
+    with build_store.staging_beside(str(tmp_path / "new" / "parents" / "out")) as made:
         Path(made, "file").touch()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(KeyboardInterrupt), staging.staging_beside(str(tmp_path / "new" / "out")):
+    with pytest.raises(KeyboardInterrupt), build_store.staging_beside(str(tmp_path / "new" / "out")):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
@@ -248,7 +248,7 @@ def test_nothing_is_left_of_a_staging_directory_and_its_parents(tmp_path: Path) 
 @pytest.mark.parametrize("other", ["notes.txt", ".claim-0"])
 def test_an_output_that_another_rebuild_fills(tmp_path: Path, other: str) -> None:
     (tmp_path / other).touch()
-    with pytest.raises(Refused) as caught, staging.claimed(str(tmp_path)):
+    with pytest.raises(Refused) as caught, build_store.claimed(str(tmp_path)):
         raise AssertionError
     assert str(caught.value) == (f"the output directory is not empty: found {other}, expected nothing ({tmp_path})")
     assert caught.value.advice == (
@@ -259,12 +259,12 @@ def test_an_output_that_another_rebuild_fills(tmp_path: Path, other: str) -> Non
 
 
 def test_a_claim_is_gone_afterwards(tmp_path: Path) -> None:
-    with staging.claimed(str(tmp_path / "a")):
+    with build_store.claimed(str(tmp_path / "a")):
         (claim,) = (tmp_path / "a").iterdir()
         assert (claim.name[:7], len(claim.name), claim.read_bytes()) == (".claim-", 39, b"")
         (tmp_path / "a" / "made").touch()
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["made"]
-    with pytest.raises(KeyboardInterrupt), staging.claimed(str(tmp_path / "b")):
+    with pytest.raises(KeyboardInterrupt), build_store.claimed(str(tmp_path / "b")):
         raise KeyboardInterrupt
     assert not (tmp_path / "b").exists()
 
@@ -282,11 +282,11 @@ def test_where_what_lives_no_longer_than_a_job_lies(
     monkeypatch: pytest.MonkeyPatch, output: str, one_machine: bool, begin: str
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(staging.outputs, "make_private_directory", made.append)
+    monkeypatch.setattr(build_store.outputs, "make_private_directory", made.append)
     monkeypatch.setattr(files, "remove_tree", made.append)
-    monkeypatch.setattr(staging.outputs, "missing_parents", lambda path: [])
-    monkeypatch.setattr(staging.session, "on_one_machine", lambda: one_machine)
-    with staging.staging_for(output) as found:
+    monkeypatch.setattr(build_store.outputs, "missing_parents", lambda path: [])
+    monkeypatch.setattr(build_store.session, "on_one_machine", lambda: one_machine)
+    with build_store.staging_for(output) as found:
         pass
     begin = begin.replace("TEMPORARY", tempfile.gettempdir())
     assert made == [found, found]

@@ -22,9 +22,9 @@ from jobs.cli import command_line
 from jobs.contract.options import LogOptions, TopicFilter
 from jobs.log import opening
 from jobs.log.log_scan import LogReading, scan_log
-from jobs.rebuild import log_repair
+from jobs.rebuild import rebuild
 from jobs.rebuild.build_store import Built
-from jobs.rebuild.log_repair import repair_log
+from jobs.rebuild.rebuild import repair_log
 from jobs.spark.runner import Runner
 from storeformat.queues import consume_queue as cq
 from udfs.log.scan import ScanTask
@@ -142,7 +142,7 @@ def test_a_repaired_log_is_whole_and_gives_the_same_survivors(tmp_path: Path) ->
     assert again.reading.records == built.reading.records + 2
 
 
-@pytest.mark.parametrize("chunk", [log_repair._CHUNK, 5000])
+@pytest.mark.parametrize("chunk", [rebuild._CHUNK, 5000])
 def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a segment that does not begin at 0: two records destroyed, one kept with the CRC of the body that it has."""
     records = [(offset, size) for offset, size in records_of(STORE) if SEGMENT <= offset < 2 * SEGMENT]
@@ -152,7 +152,7 @@ def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, mon
     assert [(item.begin, item.end) for item in built.reading.damaged] == [(begin, records[7][0])]
     assert [item.begin for item in built.reading.kept] == [kept]
     name = f"{SEGMENT:020d}"
-    monkeypatch.setattr(log_repair, "_CHUNK", chunk)
+    monkeypatch.setattr(rebuild, "_CHUNK", chunk)
     assert repair_log(built.reading, str(tmp_path / "repaired")) == [name]
     before = (tmp_path / "store" / "commitlog" / name).read_bytes()
     after = (tmp_path / "repaired" / name).read_bytes()

@@ -19,9 +19,9 @@ from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.contract.report import size_text
-from jobs.report import data_size, page, plots
+from jobs.report import page, plots, views
 from jobs.report.facts import CHECKS
-from jobs.report.functions import statements
+from jobs.report.views import statements
 from jobs.spark.launch import CONF
 from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties
@@ -507,7 +507,7 @@ def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
     ("size", "partitions"), [(0, 1), (1, 1), (16 << 20, 1), ((16 << 20) + 1, 2), (160 << 20, 10), (1 << 50, 2000)]
 )
 def test_partitions_follow_the_size_of_the_table(size: int, partitions: int) -> None:
-    assert data_size.shuffle_partitions(size) == partitions
+    assert views.shuffle_partitions(size) == partitions
 
 
 @pytest.mark.parametrize(
@@ -515,16 +515,16 @@ def test_partitions_follow_the_size_of_the_table(size: int, partitions: int) -> 
 )
 def test_what_a_user_set_stays(given: str | None, size: int, found: int | None) -> None:
     said: dict[str, Any] = {}
-    started = {} if given is None else {data_size.SHUFFLE_PARTITIONS: given}
+    started = {} if given is None else {views.SHUFFLE_PARTITIONS: given}
     context = SimpleNamespace(getConf=lambda: started)
     session: Any = SimpleNamespace(sparkContext=context, conf=SimpleNamespace(set=said.__setitem__))
-    data_size.fit_session(session, size)
-    assert said == ({} if found is None else {data_size.SHUFFLE_PARTITIONS: found})
+    views.fit_session(session, size)
+    assert said == ({} if found is None else {views.SHUFFLE_PARTITIONS: found})
 
 
 def test_the_default_is_that_of_the_configuration() -> None:
     settings = parse_properties((CONF / "spark-defaults.conf").read_text())
-    assert settings[data_size.SHUFFLE_PARTITIONS] == data_size.OUR_DEFAULT
+    assert settings[views.SHUFFLE_PARTITIONS] == views.OUR_DEFAULT
     assert int(settings["spark.sql.sources.parallelPartitionDiscovery.parallelism"]) <= 32  # tasks of every VACUUM
 
 

@@ -23,7 +23,7 @@ from support.broker_model import read_segments
 from support.broker_settings import BrokerSettings
 from support.views_model import SLOW_COUNTS, Row
 
-from jobs.report import functions, views
+from jobs.report import views
 from jobs.report.facts import measure
 from jobs.table import messages_table
 from storeformat.errors import DependencyMissing
@@ -282,7 +282,7 @@ def test_the_name_of_a_column_is_no_sql(spark: SparkSession, rows: list[Row], tm
 
 def test_functions_in_sql(catalog: SparkSession, rows: list[Row]) -> None:
     views.register(catalog, catalog.table("messages"), views.TRACE_VIEWS)
-    names = functions.register(catalog)
+    names = views.register_functions(catalog)
     steps = {row.step: row["count"] for row in catalog.table("traces").groupBy("step").count().collect()}
     assert steps["Pub"] >= 1094
     counted = "SELECT count(*), count_if(consumer_group = 'ledger' AND NOT success) FROM consumptions"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.patching import stand_in
 
-from jobs.cli import arguments
+from jobs.cli import command_line
 from jobs.cli.command_line import JOBS
 from jobs.spark import launch
 from storeformat.errors import DependencyMissing, UsageError
@@ -123,17 +123,17 @@ class TestSplittingOffSparksOptions:
     )
     def test_up_to_the_first_word_that_is_a_job_and_no_value(self, line: str, options: str) -> None:
         words = line.split()
-        assert arguments.split_command_line(words, JOBS) == (options.split(), words[len(options.split()) :])
+        assert command_line.split_command_line(words, JOBS) == (options.split(), words[len(options.split()) :])
 
     def test_an_unknown_option_before_the_job_is_named(self) -> None:
         for words in (["--store", "S", "rebuild"], ["-v", "--store=S", "rebuild"], ["--verbose=1", "rebuild"]):
             with pytest.raises(UsageError) as error:
-                arguments.split_command_line(words, JOBS)
-            word = next(word for word in words if word not in arguments.SWITCHES)
+                command_line.split_command_line(words, JOBS)
+            word = next(word for word in words if word not in command_line.SWITCHES)
             assert str(error.value) == f"{word} is not an option of spark-submit"
             assert error.value.advice == "options of a job come after its name"
-        assert arguments.split_command_line(["--store", "S"], JOBS) == ([], ["--store", "S"])
-        assert arguments.split_command_line(["--master"], JOBS) == (["--master"], [])
+        assert command_line.split_command_line(["--store", "S"], JOBS) == ([], ["--store", "S"])
+        assert command_line.split_command_line(["--master"], JOBS) == (["--master"], [])
 
     @pytest.mark.parametrize(
         ("line", "values"),

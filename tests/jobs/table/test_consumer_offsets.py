@@ -16,7 +16,7 @@ from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store
-from jobs.report import functions
+from jobs.report import views
 from jobs.table import consumer_offsets
 from jobs.table.consumer_offsets import SCHEMA, add_snapshot
 from storeformat.errors import WriteFailed
@@ -139,7 +139,7 @@ def test_the_view_lag_has_the_newest_snapshot_of_each_broker(spark: Any, store: 
     session = spark.newSession()
     found = session.createDataFrame(deltalake.DeltaTable(f"{table}_consumer_offsets").to_pyarrow_table())
     found.createOrReplaceTempView("consumer_offsets")
-    (statement,) = functions.statements(functions.sql_text("views", "lag.sql"))
+    (statement,) = views.statements(views.sql_text("views", "lag.sql"))
     session.sql(statement)
     counted = session.sql("SELECT broker, count(*) AS queues, sum(lag) AS lag FROM lag GROUP BY broker ORDER BY broker")
     assert [tuple(row) for row in counted.collect()] == [("a", 4, 4), ("b", 4, 4)]
