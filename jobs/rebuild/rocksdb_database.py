@@ -13,12 +13,12 @@ import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jobs.log.log_scan import LogReading
 from jobs.log.queue_runs import QueueRuns
-from jobs.rebuild.build_store import Workplace
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
@@ -36,6 +36,9 @@ from udfs.files.rocksdb_pairs import (
     write_ends,
 )
 from udfs.log.staged_files import Readers
+
+if TYPE_CHECKING:
+    from jobs.rebuild.build_store import Workplace
 
 
 def live_runs(table: QueueRuns) -> list[Int64s]:

@@ -1,6 +1,6 @@
-"""The table ``messages``, and reading a log without a table (``datasource``, ``stream``).
+"""The table ``messages``, and reading a log without a table (``datasource``).
 
-``load`` reads a ``load_window`` of a log that continues the table (``continuation``), and tasks write ``drafts``. The
-Delta table is ``messages_table``, its log ``commits``, its storage ``table_places``. ``deliveries`` checks delay
-levels, ``salvaged_rows`` replaces rows read past damage, ``consumer_offsets`` is a table beside it.
+``load`` reads the part of a log that continues the table, and tasks write ``drafts``. The Delta table is
+``messages_table``, its log ``commits``. ``salvaged_rows`` replaces rows read past damage, ``consumer_offsets`` is a table
+beside it.
 """

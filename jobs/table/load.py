@@ -10,9 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
@@ -26,25 +29,33 @@ from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
 from jobs.table.consumer_offsets import add_snapshot
-from jobs.table.continuation import begins_inside_a_record, newest_row_in_log, tail_of
-from jobs.table.deliveries import check_delay_levels, shortest_delays, too_early
 from jobs.table.drafts import Drafts, remove_files_of
-from jobs.table.load_window import Row, Window, end_of, nothing_follows, plan_window, split_size_for
 from jobs.table.messages_table import MessagesTable
 from jobs.table.salvaged_rows import doubt_of, first_doubt, replace_rows
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError, UsageError
-from storeformat.log.segments import segment_at
-from storeformat.storage import locations, outputs
-from storeformat.store.delay_levels import shown_delays
+from storeformat.errors import Refused, StoreFormatError, UsageError, WrongSettings
+from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, segment_at
+from storeformat.message import BLANK_SIZE, SCHEDULE_TOPIC
+from storeformat.record.decode import DecodeRules, RecordBlock
+from storeformat.storage import files, locations, outputs
+from storeformat.store.delay_levels import contradicted, shown_delays
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
-from udfs.table.proven_ranges import ReadRanges, proven_ranges
-from udfs.table.rows import NO_DOUBT, RowRules
+from udfs.table.proven_ranges import ReadRanges, proven_blocks, proven_ranges
+from udfs.table.rows import NO_DOUBT, RowRules, record_batch
 
 _ATTEMPTS = 5
 _PAUSE = 0.5
 _ROWS_COMPARED = 10_000
+
+Row = dict[str, Any]
+
+_TASKS_A_CORE = 4
+_SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
+
+_TAIL = 4096
 
 
 def run(options: LoadOptions, reporter: Reporter) -> Report:
@@ -354,3 +365,180 @@ def row_reader(
         zone, options.cluster, options.broker, doubt=doubt_of(reading) if reading else NO_DOUBT,
     )  # fmt: skip
     return ReadRanges(proven_ranges(reading.scans, rows_from) if reading else (), rules, rows_from, options.topics)
+
+
+def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
+    """Note, or WrongSettings without ``--set``, if the store's queues prove other delay levels."""
+    wrong = contradicted(shown, store.dispatch_rules().delay_millis)
+    if not wrong:
+        return []
+    levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
+    if "messageDelayLevel" in dict(options.settings):
+        return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
+    raise WrongSettings(
+        f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
+        path=store.root, found=levels, expected=store.layout.message_delay_level,
+        advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
+    )  # fmt: skip
+
+
+_SHORTEST = f"""
+    count(*) AS pairs, min(waiting.queue_id + 1) AS level,
+    min((CAST(delivered.store_timestamp AS BIGINT) - CAST(waiting.store_timestamp AS BIGINT)) / 1000) AS delay
+FROM (SELECT *, properties['REAL_TOPIC'] AS came_as FROM mine WHERE topic = '{SCHEDULE_TOPIC}') AS waiting
+JOIN (SELECT * FROM mine WHERE properties['DELAY'] IS NOT NULL AND dispatched) AS delivered
+    ON delivered.topic = waiting.came_as AND delivered.properties['REAL_TOPIC'] = waiting.came_as
+    AND delivered.uniq_key = waiting.uniq_key AND delivered.reconsume_times = waiting.reconsume_times
+    AND delivered.store_timestamp >= waiting.store_timestamp
+GROUP BY waiting.came_as, waiting.uniq_key, waiting.reconsume_times
+"""
+
+
+def shortest_delays(table: MessagesTable, cluster: str, broker: str, begin: int) -> dict[int, int]:
+    """Shortest delay (ms) by level, of messages stored just twice: waiting and delivered."""
+    question = f"SELECT level, min(delay) AS delay FROM (SELECT {_SHORTEST}) WHERE pairs = 1 GROUP BY level"
+    rows = table.answer(question, cluster, broker, begin)
+    return dict(zip(rows["level"].to_pylist(), rows["delay"].to_pylist(), strict=True))
+
+
+def too_early(shortest: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
+    """Levels at which a message was delivered before it was due."""
+    return [level for level, delay in sorted(shortest.items()) if delay < sum(delay_millis[level - 1 : level])]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a load reads (from the segment base ``scan_from``) and replaces (from ``rows_from``). The scan must meet the
+    record of ``last``, the newest row before; ``gap`` was never loaded and is gone; ``tail``: see ``tail_of``.
+    """
+
+    scan_from: int
+    rows_from: int
+    epoch: int = 0
+    last: Row | None = None
+    gap: tuple[int, int] | None = None
+    repair: bool = False
+    tail: int | None = None
+
+
+def end_of(row: Row | None) -> int | None:
+    """Offset after a row's record."""
+    return row["commit_log_offset"] + row["size"] if row else None
+
+
+def plan_window(
+    options: LoadOptions, segments: Sequence[Segment], state: commits.BrokerState | None, last: Row | None
+) -> Window:
+    """What to load next; ``last`` is the newest row below ``repair_from`` or the end of the last load."""
+    log_begin = segments[0].base
+    if state is None:
+        if options.repair_from is not None:
+            raise UsageError("--repair-from: nothing of this broker was loaded yet")
+        return Window(log_begin, log_begin)
+    begin, epoch, repair = state.end, state.epoch, False
+    if options.repair_from is not None:
+        if options.repair_from > begin:
+            raise UsageError(f"--repair-from {options.repair_from}: the loaded range ends at {begin}")
+        if options.repair_from < log_begin <= begin:
+            raise Refused(
+                "the log begins after --repair-from: the rows before are in the table alone",
+                found=options.repair_from, expected=log_begin,
+                advice=f"--repair-from {log_begin} replaces what the log still has",
+            )  # fmt: skip
+        epoch, repair = epoch + 1, True
+        begin = options.repair_from if options.repair_from >= log_begin else begin
+    if begin < log_begin:
+        if not options.allow_gap:
+            raise Refused(
+                "the log begins after the end of the last load: retention deleted records that were never loaded",
+                found=log_begin, expected=begin, advice="--allow-gap continues and records the gap",
+            )  # fmt: skip
+        return Window(log_begin, log_begin, epoch, gap=(begin, log_begin), repair=repair)
+    if last is not None and last["commit_log_offset"] < log_begin:
+        last = None  # its segment is gone, as it should be
+    known = begin if last is None else last["commit_log_offset"]
+    # From the first byte of its segment on: only the sizes tell a record of the log from one that was truncated away.
+    base = (segment_at(segments, known) or segments[-1]).base
+    same = begin > log_begin and not repair and state.salvaged_from is None
+    return Window(base, begin, epoch, last, repair=repair, tail=state.tail if same else None)
+
+
+def nothing_follows(segments: Sequence[Segment], window: Window) -> bool:
+    """True if a local log seems to end where the last load ended; only a reading proves it."""
+    if window.last is None or window.repair or not all(locations.is_local(segment.path) for segment in segments):
+        return False
+    end = window.rows_from
+    segment = segment_at(segments, end)
+    if segment is None:
+        return end == segments[-1].end
+    return not any(files.read_range(segment.path, end - segment.base, min(BLANK_SIZE, segment.end - end)))
+
+
+def split_size_for(size: int, cores: int) -> int:
+    """Bytes of log per task and table file: small loads keep all cores busy, large ones get few large files."""
+    return max(min(size // (_TASKS_A_CORE * cores), _LARGEST_SPLIT), _SMALLEST_SPLIT)
+
+
+def tail_of(segments: Sequence[Segment], end: int) -> int | None:
+    """CRC-32 of up to 4,096 bytes of a segment before an offset, to distinguish logs; None without the segment."""
+    segment = segment_at(segments, end - 1)
+    if segment is None:
+        return None
+    length = min(_TAIL, end - segment.base)
+    return zlib.crc32(files.read_range(segment.path, end - segment.base - length, length))
+
+
+def newest_row_in_log(store: OpenedStore, rows: Sequence[Row], reading: LogReading) -> Row | None:
+    """Newest of these rows whose record is the same in the log, proven by the reading or, before it, by the sizes."""
+    wanted = {row["commit_log_offset"]: row for row in rows}
+    for offsets, blocks in _parts_with(store, reading, sorted(wanted)):
+        found = [row for row in _records_at(store, blocks, offsets) if row == wanted[row["commit_log_offset"]]]
+        if found:
+            return found[-1]
+    return None
+
+
+def begins_inside_a_record(store: OpenedStore, window: Window, reading: LogReading) -> bool:
+    """True if rows would begin inside a record without a row, as after a rewrite of other topics."""
+    last = window.last
+    if last is not None and last["commit_log_offset"] + last["size"] >= window.rows_from:
+        return False
+    for _, blocks in _parts_with(store, reading, [window.rows_from - 1]):
+        for block in blocks:
+            inside = (block.offsets < window.rows_from) & (block.offsets + block.heads.total_size > window.rows_from)
+            if inside.any():
+                return True
+            if block.offsets[-1] >= window.rows_from - 1:
+                break
+    return False
+
+
+def _parts_with(
+    store: OpenedStore, reading: LogReading, offsets: Sequence[int]
+) -> Iterator[tuple[list[int], Iterator[RecordBlock]]]:
+    rules = DecodeRules(as_broker=store.as_broker, properties=())
+    for proven in reversed(proven_ranges(reading.scans)):
+        inside = [offset for offset in offsets if proven.split.start <= offset < proven.split.stop]
+        if inside:
+            yield inside, proven_blocks(proven, rules)
+    for segment in reversed(store.segments):
+        inside = [offset for offset in offsets if segment.base <= offset < min(segment.end, reading.begin)]
+        if inside:
+            yield inside, _chain_to(segment, inside[-1], replace(rules, check_crc=False))
+
+
+def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[RecordBlock]:
+    with files.RangeReader(segment.path) as reader:
+        yield from chain_from(BlockWindow(reader, segment), segment.base, rules, stop=last + 1)
+
+
+def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:
+    rules = RowRules(store.dispatch_rules(), columns=messages_table.IDENTITY)
+    found: list[Row] = []
+    for block in blocks:
+        here = np.flatnonzero(np.isin(block.offsets, offsets))
+        if here.size:
+            found += record_batch(block.take(here), rules).to_pylist()
+        if block.offsets[-1] >= offsets[-1]:
+            break
+    return found

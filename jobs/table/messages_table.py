@@ -6,6 +6,11 @@ exactly once          a version is committed only directly after the one that wa
 features              what delta-rs cannot write, or what demands more of rows than our files provide, is refused by
                       name (``_FEATURES``, ``commits.obstacle``)
 its log               a checkpoint, or every version since the first
+local                 a version is a new file of Delta's log, made by a link: of two that make it one fails
+S3                    ``If-None-Match: *``: the server stores an object only if it does not exist (AWS since 2024,
+                      MinIO and Ceph for longer); a server that ignores the header loses one of two loads at once
+GCS, Azure            the same, by conditions of their own
+HDFS                  a rename that does not replace
 ====================  ================================================================================================
 """
 
@@ -13,13 +18,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import deltalake
 import pyarrow as pa
@@ -31,8 +37,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from jobs.contract import option_values
 from jobs.table import commits
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
-from jobs.table.table_places import place_of
-from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, WriteFailed
+from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, UsageError, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import NO_DATE, PARTITION, WrittenFile
@@ -65,6 +70,8 @@ _LOST_FILE = (
     "put the file back (from a backup, or the object's versions); or delete what is left of it, take it out of the"
     " table (delta-rs: DeltaTable(...).repair(), Databricks: FSCK REPAIR TABLE), and `load` names its --repair-from"
 )
+
+_OPTION_OF_SETTING = {"endpoint_override": "aws_endpoint_url", "region": "aws_region"}
 
 
 class NoTable(Exception):
@@ -398,3 +405,47 @@ def _writing(path: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+def place_of(path: str) -> tuple[str, dict[str, str]]:
+    """URI and options for delta-rs; UsageError for a local path that delta-rs would decode."""
+    if locations.is_local(path):
+        if escape := re.search("%[0-9A-Fa-f]{2}", locations.local_path(path)):
+            raise UsageError(
+                f"delta-rs takes {escape[0]} in the path of a table for another character: {path}",
+                advice="give the directory another name",
+            )
+        return locations.local_path(path), {}
+    plain, settings = locations.split_settings(path)
+    scheme, _, rest = plain.partition("://")
+    given = dict(parse_qsl(settings.removeprefix("?")))
+    who, _, rest = rest.rpartition("@")
+    if scheme in ("s3", "s3a"):
+        return f"s3://{rest}", _options_of_s3(who, given)
+    if scheme.startswith("abfs"):
+        return _azure(who, rest, given)
+    return f"{scheme}://{rest}", {"google_skip_signature": "true"} if scheme == "gs" and who == "anonymous" else {}
+
+
+def _options_of_s3(who: str, given: dict[str, str]) -> dict[str, str]:
+    options = {option: given[name] for name, option in _OPTION_OF_SETTING.items() if name in given}
+    if "aws_endpoint_url" in options and "://" not in options["aws_endpoint_url"]:
+        options["aws_endpoint_url"] = f"{given.get('scheme', 'https')}://{options['aws_endpoint_url']}"
+    if who:
+        key_id, _, secret = who.partition(":")
+        options |= {"aws_access_key_id": unquote(key_id), "aws_secret_access_key": unquote(secret)}
+    return {**options, "aws_allow_http": "true", "aws_conditional_put": "etag"}
+
+
+def _azure(who: str, rest: str, given: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """For ``abfs://CONTAINER@ACCOUNT.dfs...`` and ``abfs://ACCOUNT@HOST:PORT/CONTAINER``."""
+    host, _, key = rest.partition("/")
+    name, _, password = who.partition(":")
+    options = {"azure_storage_account_key": unquote(password)} if password else {}
+    if secret := os.environ.get("AZURE_STORAGE_KEY"):
+        options["azure_storage_account_key"] = secret
+    if host.endswith((".dfs.core.windows.net", ".blob.core.windows.net")):
+        return f"az://{name}/{key}", {**options, "azure_storage_account_name": host.partition(".")[0]}
+    scheme = "http" if given.get("enable_tls") == "false" else "https"
+    endpoint = {"azure_storage_endpoint": f"{scheme}://{host}/{name}", "allow_http": str(scheme == "http").lower()}
+    return f"az://{key}", {**options, **endpoint, "azure_storage_account_name": name}

@@ -18,7 +18,7 @@ from support.store_builder import LogBuilder
 from jobs.log.opening import open_store
 from jobs.rebuild import build_store
 from jobs.spark.runner import Runner
-from jobs.table.table_places import place_of
+from jobs.table.messages_table import place_of
 from storeformat.storage import files
 
 pytestmark = [pytest.mark.golden, pytest.mark.servers]

@@ -31,7 +31,7 @@ from jobs.query.offline_store import OfflineStore
 from jobs.rebuild import build_store
 from jobs.spark.runner import Runner
 from jobs.table import datasource
-from jobs.table.stream import LogStreamReader
+from jobs.table.datasource import LogStreamReader
 from jobs.verify import verify
 from storeformat.errors import DamagedLog, Refused
 from storeformat.record.decode import DecodeRules

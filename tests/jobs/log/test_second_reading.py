@@ -13,7 +13,7 @@ from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
 from jobs.spark.runner import Runner
 from jobs.table import load
-from jobs.table.stream import proven_partitions
+from jobs.table.datasource import proven_partitions
 from storeformat.errors import WriteFailed
 from storeformat.record.decode import DecodeRules
 from udfs.table.datasource import LogReader

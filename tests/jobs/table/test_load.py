@@ -30,7 +30,7 @@ from jobs.contract.reporter import Reporter
 from jobs.report import views
 from jobs.report.facts import CHECKS
 from jobs.table import load, messages_table
-from jobs.table.table_places import place_of
+from jobs.table.messages_table import place_of
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused, UsageError, WriteFailed, WrongSettings
 from storeformat.queues.consume_queue import pack_units
 from udfs.table import schemas

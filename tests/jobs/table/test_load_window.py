@@ -16,11 +16,9 @@ from jobs.contract.options import LoadOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.spark.runner import Runner
-from jobs.table import continuation, messages_table
+from jobs.table import load, messages_table
 from jobs.table.commits import BrokerState
-from jobs.table.deliveries import too_early
-from jobs.table.load import Load
-from jobs.table.load_window import Window, nothing_follows, plan_window, split_size_for
+from jobs.table.load import Load, Window, nothing_follows, plan_window, split_size_for, too_early
 from storeformat.errors import Refused, UsageError
 from storeformat.log.segments import Segment
 from udfs.table.proven_ranges import ReadRanges, proven_ranges
@@ -158,7 +156,7 @@ def test_rows_begin_where_a_record_does(tmp_path: Path, place: int, last_ends: i
     last = None if last_ends is None else {"commit_log_offset": begin - 100, "size": 100 - last_ends - place}
     window = Window(0, begin, last=last)
     reading = read_log(store, options, Runner())
-    assert continuation.begins_inside_a_record(store, window, reading) is inside
+    assert load.begins_inside_a_record(store, window, reading) is inside
 
 
 def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
@@ -179,16 +177,16 @@ def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
     rows.sort(key=lambda row: -row["commit_log_offset"])
     assert len(rows) == len(log.records) - 1
     for row in rows:
-        assert continuation.newest_row_in_log(store, [row], whole) == row
-    assert continuation.newest_row_in_log(store, rows, whole) == rows[0]
+        assert load.newest_row_in_log(store, [row], whole) == row
+    assert load.newest_row_in_log(store, rows, whole) == rows[0]
     other = [{**row, "body_crc": 1} for row in rows]
-    assert continuation.newest_row_in_log(store, other, whole) is None
-    assert continuation.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
+    assert load.newest_row_in_log(store, other, whole) is None
+    assert load.newest_row_in_log(store, [*other[:3], *rows[3:]], whole) == rows[3]
     # Of segments that were not read again, only what the sizes lead to is sure.
     later = read_log(store, options, Runner(), begin=4096)
-    assert continuation.newest_row_in_log(store, rows, later) == rows[0]
+    assert load.newest_row_in_log(store, rows, later) == rows[0]
     first = [row for row in rows if row["commit_log_offset"] < 4096]
-    assert continuation.newest_row_in_log(store, first, later) == first[-2]
+    assert load.newest_row_in_log(store, first, later) == first[-2]
 
 
 # ---------------------------------------------------------------------------------------------------- deliveries

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from support.store_builder import LogBuilder
 
 from jobs.table import datasource
-from jobs.table.stream import LogStreamReader
+from jobs.table.datasource import LogStreamReader
 from storeformat.errors import DamagedLog, Refused, UsageError
 from udfs.table.datasource import LogReader
 
