@@ -25,12 +25,12 @@ max-bytes-per-trigger   of a stream (``readStream``): no batch reads more of the
 
 and time-zone (of ``store_date``), split-size, commitlog, broker-version, broker-conf, settings (``name=value,...``).
 Options that filter are applied to record heads, before anything else of a record is decoded; ``where`` works as always,
-on the rows. A stream's offset is ``{"offset": 4096, "tail": 305419896}``: a log offset and the CRC-32 of the bytes before
-it. A batch holds the records between two offsets; a restart from the checkpoint reads the same bytes. The stream fails
-when records no longer lead to its offset, or the bytes before it differ, as after a crash of the broker.
-
-They are options because Spark 4.2.0 hands the filters that a Python source took for one query to the next
+on the rows. They are options because Spark 4.2.0 hands the filters that a Python source took for one query to the next
 query on the same DataFrame.
+
+A stream's offset is ``{"offset": 4096, "tail": 305419896}``: a log offset and the CRC-32 of the bytes before it. A
+batch holds the records between two offsets; a restart from the checkpoint reads the same bytes. The stream fails when
+records no longer lead to its offset, or the bytes before it differ, as after a crash of the broker.
 """
 
 from __future__ import annotations
