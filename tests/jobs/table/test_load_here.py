@@ -22,8 +22,7 @@ from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.table import commits, load
-from jobs.table.load import Load
-from jobs.table.load_window import Window
+from jobs.table.load import Load, Window
 from storeformat import __version__
 from storeformat.errors import Refused, StoreFormatError
 from udfs.table import schemas
