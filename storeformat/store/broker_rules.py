@@ -28,11 +28,25 @@ rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
 NOTHING_SHOWN = "nothing in the store shows the release"
+
+
+Release = tuple[int, int, int]
+
+
+def _since(*release: int, in_all: bool = False) -> Any:
+    """A rule of this release and later ones; within a name's releases the whole name has it, unless ``in_all``."""
+    return field(default=False, metadata={"since": release, "in_all": in_all})
+
+
+def _until(*release: int) -> Any:
+    """A rule of the releases before this one."""
+    return field(default=False, metadata={"until": release})
 
 
 @dataclass(frozen=True)
@@ -40,37 +54,36 @@ class BrokerRules:
     """Rules of some releases."""
 
     version: str
-    split_parser: bool = False  # properties by String#split (up to 4.9.0)
-    count_every_put: bool = False  # hashSlotCount of an index header counts entries, not slots (up to 4.7.0)
-    search_min_offset: bool = False  # the first message is searched; an empty queue begins at its end (from 5.0.0)
-    search_by_store_time: bool = False  # time search selects files by store, not modification times (from 5.1.1)
-    may_read_long_topics: bool = False  # some of the releases read two-byte topic lengths (V2; 5.1.0 and later)
-    reads_long_topics: bool = False  # all of them do (from 5.1.1)
-    reads_several_paths: bool = False  # several log paths, by default below the root (from 4.9.2)
-    reads_batches_and_timers: bool = False  # batch queues and timer messages (from 5.0.0)
-    wants_dup_info: bool = False  # duplicationEnable: recovery refuses properties without DUP_INFO (from 5.0.0)
-    wants_property_crc: bool = False  # forceVerifyPropCRC: recovery refuses no property CRC (from 5.2.0)
-    trims_settings: bool = False  # broker.conf texts lose blanks around them (from 5.2.0)
-    knows_rocksdb: bool = False  # storeType=defaultRocksDB: queues and configuration in RocksDB (from 5.2.0)
-    dispatch_uncommitted: bool = False  # recovery after a crash dispatches uncommitted DLedger entries (from 5.2.0)
-    bounded_recovery: bool = False  # recovery goes back ten segments at most (from 5.4.0)
-    index_tags: bool = False  # TAGS are index keys too (from 5.4.0)
-    checkpoint_queue_offset: bool = False  # the checkpoint holds logicsPhysicalOffset (5.5.0; 5.4.0 does not set it)
-    corrects_delay_offsets: bool = False  # the start resets a delay offset beyond its queue's end (from 4.9.2)
-    deletes_at_once: bool = False  # a full disk deletes segments at any hour: diskSpaceCleanForciblyRatio (from 5.0.0)
-    trusts_clean_stop: bool = False  # no dispatch after a clean stop (5.0.0 to 5.3.1; from 5.3.2 only after all queues)
-    passes_over_directories: bool = False  # a directory in the log does not end the start (from 5.1.0)
-    deletes_empty_file: bool = False  # start deletes an empty last log or queue file (from 5.1.3); before, it fails
-    starts_at_furthest_queue: bool = False  # clean start reads from the furthest queue's segment (from 5.3.2)
-    dispatches_after_queues: bool = False  # after a clean stop, messages after all queues are dispatched (from 5.3.2)
-    takes_offsets_file: bool = False  # a broker with RocksDB queues imports consumerOffset.json (from 5.3.2)
-    restores_databases: bool = False  # from JSON (``config/``) and the log (queues, bounded) (from 5.4.0)
+    count_every_put: bool = _until(4, 7, 1)  # hashSlotCount of an index header counts entries, not slots
+    split_parser: bool = _until(4, 9, 1)  # properties by String#split
+    reads_several_paths: bool = _since(4, 9, 2)  # several log paths, by default below the root
+    corrects_delay_offsets: bool = _since(4, 9, 2)  # the start resets a delay offset beyond its queue's end
+    search_min_offset: bool = _since(5, 0, 0)  # the first message is searched; an empty queue begins at its end
+    reads_batches_and_timers: bool = _since(5, 0, 0)  # batch queues and timer messages
+    wants_dup_info: bool = _since(5, 0, 0)  # duplicationEnable: recovery refuses properties without DUP_INFO
+    deletes_at_once: bool = _since(5, 0, 0)  # a full disk deletes segments at any hour: diskSpaceCleanForciblyRatio
+    trusts_clean_stop: bool = _since(5, 0, 0)  # no dispatch after a clean stop (see dispatches_after_queues)
+    may_read_long_topics: bool = _since(5, 1, 0)  # some of the releases read two-byte topic lengths (V2)
+    reads_long_topics: bool = _since(5, 1, 0, in_all=True)  # all of them do
+    passes_over_directories: bool = _since(5, 1, 0, in_all=True)  # a directory in the log does not end the start
+    search_by_store_time: bool = _since(5, 1, 1)  # time search selects files by store, not modification times
+    deletes_empty_file: bool = _since(5, 1, 3, in_all=True)  # a start with an empty last file deletes it
+    wants_property_crc: bool = _since(5, 2, 0)  # forceVerifyPropCRC: recovery refuses no property CRC
+    trims_settings: bool = _since(5, 2, 0)  # broker.conf texts lose blanks around them
+    knows_rocksdb: bool = _since(5, 2, 0)  # storeType=defaultRocksDB: queues and configuration in RocksDB
+    dispatch_uncommitted: bool = _since(5, 2, 0)  # recovery after a crash dispatches uncommitted DLedger entries
+    starts_at_furthest_queue: bool = _since(5, 3, 2)  # clean start reads from the furthest queue's segment
+    dispatches_after_queues: bool = _since(5, 3, 2, in_all=True)  # after a clean stop: what is after all queues
+    takes_offsets_file: bool = _since(5, 3, 2)  # a broker with RocksDB queues imports consumerOffset.json
+    bounded_recovery: bool = _since(5, 4, 0)  # recovery goes back ten segments at most
+    index_tags: bool = _since(5, 4, 0)  # TAGS are index keys too
+    checkpoint_queue_offset: bool = _since(5, 4, 0)  # the checkpoint holds logicsPhysicalOffset, unset in 5.4.0
+    restores_databases: bool = _since(5, 4, 0)  # from JSON (``config/``) and the log (queues, bounded)
     leaves_gaps: bool = False  # a message that cannot be stored takes its queue offset with it (5.0.0)
     no_light_topics: tuple[str, ...] = ()
     no_light_prefixes: tuple[str, ...] = ()  # topics without light queues (from 5.1.2)
 
 
-Release = tuple[int, int, int]
 NEWEST: Release = (5, 5, 1)
 DIFFERS: dict[Release, str] = {
     NEWEST: "; beside these rules it has no pullOffsetTable in consumerOffset.json, and looks for delayed, timer and "
@@ -81,34 +94,6 @@ _FIRST: dict[str, Release] = {
     "5.5": (5, 4, 0),
 }  # fmt: skip
 VERSIONS = tuple(_FIRST)  # names, not numbers, for several releases each: never order or compare them
-_UNTIL: dict[str, Release] = {"count_every_put": (4, 7, 1), "split_parser": (4, 9, 1)}
-_SINCE: dict[str, Release] = {
-    "corrects_delay_offsets": (4, 9, 2),
-    "reads_several_paths": (4, 9, 2),
-    "search_min_offset": (5, 0, 0),
-    "reads_batches_and_timers": (5, 0, 0),
-    "wants_dup_info": (5, 0, 0),
-    "deletes_at_once": (5, 0, 0),
-    "trusts_clean_stop": (5, 0, 0),
-    "may_read_long_topics": (5, 1, 0),
-    "reads_long_topics": (5, 1, 0),
-    "passes_over_directories": (5, 1, 0),
-    "search_by_store_time": (5, 1, 1),
-    "deletes_empty_file": (5, 1, 3),
-    "wants_property_crc": (5, 2, 0),
-    "trims_settings": (5, 2, 0),
-    "knows_rocksdb": (5, 2, 0),
-    "dispatch_uncommitted": (5, 2, 0),
-    "starts_at_furthest_queue": (5, 3, 2),
-    "dispatches_after_queues": (5, 3, 2),
-    "takes_offsets_file": (5, 3, 2),
-    "bounded_recovery": (5, 4, 0),
-    "index_tags": (5, 4, 0),
-    "restores_databases": (5, 4, 0),
-    "checkpoint_queue_offset": (5, 4, 0),  # 5.4.0 has the field, but does not set it
-}
-"""First release of each rule. Within a name's releases the whole name has it, except ``_OF_ALL``."""
-_OF_ALL = {"dispatches_after_queues", "reads_long_topics", "passes_over_directories", "deletes_empty_file"}
 _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "5.1": (("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"), ("%RETRY%",)),
     "5.3": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),
@@ -117,11 +102,14 @@ _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def _rules(name: str, first: Release, end: Release) -> BrokerRules:
-    came = {rule: since <= first if rule in _OF_ALL else since < end for rule, since in _SINCE.items()}
-    went = {rule: first < until for rule, until in _UNTIL.items()}
+    flags: dict[str, bool] = {"leaves_gaps": first <= (5, 0, 0) < end}
+    for rule in fields(BrokerRules):
+        if (since := rule.metadata.get("since")) is not None:
+            flags[rule.name] = since <= first if rule.metadata["in_all"] else since < end
+        elif (until := rule.metadata.get("until")) is not None:
+            flags[rule.name] = first < until
     topics, prefixes = _NO_LIGHT.get(name, ((), ()))
-    gaps = first <= (5, 0, 0) < end
-    return BrokerRules(name, **came, **went, leaves_gaps=gaps, no_light_topics=topics, no_light_prefixes=prefixes)
+    return BrokerRules(name, **flags, no_light_topics=topics, no_light_prefixes=prefixes)
 
 
 _RULES = {
