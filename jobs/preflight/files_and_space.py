@@ -14,7 +14,7 @@ from storeformat import message as m
 from storeformat.index import index_file
 from storeformat.index.index_file import is_index_file_name
 from storeformat.storage import files, local_status
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import (
     ABORT,

@@ -32,7 +32,7 @@ from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import file_size_of
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, StoreLayout, is_file_name
 from storeformat.store.log_directories import with_committed

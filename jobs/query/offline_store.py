@@ -132,7 +132,7 @@ class OfflineStore:
         ]
         return batch_queue_search.recovered([batch_consume_queue.parse_units(content) for content in contents])
 
-    def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.Entry]:
+    def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.FileStatus]:
         directory = locations.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
         if entries and not entries[-1].size:  # a broker was making it when it died

@@ -38,14 +38,35 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A directory entry, links followed. ``size`` is -1 unless a regular file; ``leads_nowhere``: a broken link."""
+class FileStatus:
+    """A directory entry, links followed; ``size`` is -1 unless regular, ``modified_ms`` as ``File#lastModified``. On
+    remote storage only name, path, size and kind are known.
+    """
 
     name: str
     path: str
     size: int
-    is_directory: bool
-    leads_nowhere: bool = False
+    modified_ms: int
+    owner: int
+    group: int
+    mode: int
+
+    @property
+    def is_directory(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def leads_nowhere(self) -> bool:
+        """True for a broken link."""
+        return stat.S_ISLNK(self.mode)
+
+    def may_write(self, user: int, group: int) -> bool:
+        """True if a user with this one group may read and write it, and search a directory."""
+        needed = 7 if self.is_directory else 6
+        if user == 0:
+            return True
+        shift = 6 if user == self.owner else 3 if group == self.group else 0
+        return (self.mode >> shift) & needed == needed
 
 
 def resolve(path: str) -> tuple[Any, str]:
@@ -99,7 +120,7 @@ def writing(path: str) -> Iterator[None]:
         raise WriteFailed(f"cannot be written: {first_line(error)}", path=path, advice=_advice(error)) from error
 
 
-def list_directory(path: str) -> list[Entry] | None:
+def list_directory(path: str) -> list[FileStatus] | None:
     """Entries of a directory sorted by name, None without one."""
     filesystem, inner = resolve(path)
     with reading(path):
@@ -109,22 +130,23 @@ def list_directory(path: str) -> list[Entry] | None:
         if info.type != pafs.FileType.Directory:
             raise MissingInput("this is not a directory", path=path)
         if locations.is_local(path):
-            entries = [_local_entry(path, name, found) for name, found in scanned(inner)]
+            entries = [status(name, locations.join(path, name), found) for name, found in scanned(inner)]
+            "".join(entry.name for entry in entries).encode()  # raises UnicodeError
         else:
-            entries = [_object_entry(path, found) for found in filesystem.get_file_info(pafs.FileSelector(inner))]
+            entries = [_object_status(path, found) for found in filesystem.get_file_info(pafs.FileSelector(inner))]
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def _local_entry(directory: str, name: str, found: os.stat_result) -> Entry:
-    name.encode()  # raises UnicodeError
-    mode = found.st_mode
-    size = found.st_size if stat.S_ISREG(mode) else -1
-    return Entry(name, locations.join(directory, name), size, stat.S_ISDIR(mode), stat.S_ISLNK(mode))
+def status(name: str, path: str, found: os.stat_result) -> FileStatus:
+    """The status of a local name."""
+    size = found.st_size if stat.S_ISREG(found.st_mode) else -1
+    return FileStatus(name, path, size, found.st_mtime_ns // 1_000_000, found.st_uid, found.st_gid, found.st_mode)
 
 
-def _object_entry(directory: str, found: pafs.FileInfo) -> Entry:
+def _object_status(directory: str, found: pafs.FileInfo) -> FileStatus:
     name, size = found.base_name, int(found.size) if found.is_file else -1
-    return Entry(name, locations.join(directory, name), size, found.type == pafs.FileType.Directory)
+    kind = stat.S_IFDIR if found.type == pafs.FileType.Directory else stat.S_IFREG if found.is_file else 0
+    return FileStatus(name, locations.join(directory, name), size, 0, 0, 0, kind)
 
 
 def exists(path: str) -> bool:

@@ -8,38 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from storeformat.storage import files, locations
+from storeformat.storage.files import FileStatus
 from storeformat.storage.local_files import scanned
-
-
-@dataclass(frozen=True)
-class FileStatus:
-    """A directory entry, links followed; ``size`` is -1 unless regular, ``modified_ms`` as ``File#lastModified``."""
-
-    name: str
-    path: str
-    size: int
-    modified_ms: int
-    owner: int
-    group: int
-    mode: int
-
-    @property
-    def is_directory(self) -> bool:
-        return stat.S_ISDIR(self.mode)
-
-    def may_write(self, user: int, group: int) -> bool:
-        """True if a user with this one group may read and write it, and search a directory."""
-        needed = 7 if self.is_directory else 6
-        if user == 0:
-            return True
-        shift = 6 if user == self.owner else 3 if group == self.group else 0
-        return (self.mode >> shift) & needed == needed
 
 
 @dataclass(frozen=True)
@@ -61,7 +36,7 @@ class Space:
 def status_of(path: str) -> FileStatus | None:
     """Status of a path; None if it does not exist or is a broken link."""
     with files.reading(path), suppress(FileNotFoundError, NotADirectoryError):
-        return _status(locations.name_of(path), path, os.stat(locations.local_path(path)))
+        return files.status(locations.name_of(path), path, os.stat(locations.local_path(path)))
     return None
 
 
@@ -69,13 +44,8 @@ def statuses_in(directory: str) -> list[FileStatus]:
     """Status of each name in a directory, sorted; empty without the directory. A broken link has size -1."""
     with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
         found = sorted(scanned(locations.local_path(directory)))
-        return [_status(name, f"{directory}/{name}", status) for name, status in found]
+        return [files.status(name, f"{directory}/{name}", status) for name, status in found]
     return []
-
-
-def _status(name: str, path: str, found: os.stat_result) -> FileStatus:
-    size = found.st_size if stat.S_ISREG(found.st_mode) else -1
-    return FileStatus(name, path, size, found.st_mtime_ns // 1_000_000, found.st_uid, found.st_gid, found.st_mode)
 
 
 def space_of(path: str) -> Space:

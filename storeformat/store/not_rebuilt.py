@@ -106,7 +106,7 @@ def parts_not_rebuilt(
     return found
 
 
-def _holds_something(entry: files.Entry | None) -> bool:
+def _holds_something(entry: files.FileStatus | None) -> bool:
     if entry is None:
         return False
     return bool(files.list_directory(entry.path)) if entry.is_directory else entry.size != 0

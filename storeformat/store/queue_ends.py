@@ -20,7 +20,7 @@ import numpy as np
 from storeformat.arrays import Int64s, Structs
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.storage import files, local_files, local_status
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
 from storeformat.store.queue_places import queue_directories
 

@@ -55,10 +55,10 @@ class QueueDirectory:
         """None for a name that a broker ignores."""
         return queue_id_of(self.queue)
 
-    def entries(self) -> list[files.Entry]:
+    def entries(self) -> list[files.FileStatus]:
         return files.list_directory(self.path) or []
 
-    def files(self) -> list[files.Entry]:
+    def files(self) -> list[files.FileStatus]:
         """Queue files, by name."""
         return [entry for entry in self.entries() if is_file_name(entry.name) and not entry.is_directory]
 

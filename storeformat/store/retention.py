@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from storeformat.javacompat import parse_int
 from storeformat.storage import local_status
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import BrokerRules
 

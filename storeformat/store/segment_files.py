@@ -17,7 +17,7 @@ from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, framing_of, is_of_
 from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
 from storeformat.storage import files, local_status, locations, outputs
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, file_name, is_file_name
 from storeformat.store.log_directories import group_directories
@@ -34,8 +34,8 @@ def find_segments(
     broker stopped while creating it) is ignored, as from 5.1.3 on. A directory's first segment shows the framing.
     ``with_missing``: short and missing segments are allowed; ``Segment.missing`` counts their bytes.
     """
-    found: list[files.Entry] = []
-    stray: list[files.Entry] = []
+    found: list[files.FileStatus] = []
+    stray: list[files.FileStatus] = []
     framings: dict[str, Framing] = {}
     for directory in directories:
         entries = _entries_in(directory)
@@ -69,7 +69,7 @@ def find_segments(
     return segments
 
 
-def _entries_in(directory: str) -> list[files.Entry]:
+def _entries_in(directory: str) -> list[files.FileStatus]:
     entries = files.list_directory(directory)
     if entries is None:
         raise MissingInput(
@@ -81,7 +81,7 @@ def _entries_in(directory: str) -> list[files.Entry]:
     return entries
 
 
-def _refuse_stray(stray: Sequence[files.Entry]) -> None:
+def _refuse_stray(stray: Sequence[files.FileStatus]) -> None:
     if len(stray) == 1:
         raise NotAStore(
             "there is a stray file in the commit log",
@@ -117,7 +117,7 @@ def _shown_size(segments: Sequence[Segment]) -> int:
     return max(lengths, key=lambda length: lengths[length] + steps[length])
 
 
-def _framing_shown(entries: Sequence[files.Entry]) -> Framing | None:
+def _framing_shown(entries: Sequence[files.FileStatus]) -> Framing | None:
     heads = ((files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries)
     return next((framing for framing in starmap(framing_of, heads) if framing is not None), None)
 

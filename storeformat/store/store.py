@@ -178,7 +178,7 @@ def _fit_index_sizes(
     )
 
 
-def _index_files(root: str) -> list[files.Entry]:
+def _index_files(root: str) -> list[files.FileStatus]:
     """Files no longer than a header show nothing."""
     entries = files.list_directory(locations.join(root, INDEX)) or []
     return [

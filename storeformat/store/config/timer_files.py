@@ -46,7 +46,7 @@ import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.storage import extents, files, local_status, locations
-from storeformat.storage.local_status import FileStatus
+from storeformat.storage.files import FileStatus
 from storeformat.store.config.config_files import CONFIG
 
 TIMER_CHECK = "timercheck"

@@ -22,7 +22,8 @@ from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_st
 from storeformat.errors import MissingInput, NotAStore, RecordDefect, StoreFormatError
 from storeformat.log.log_tail import LogTail
 from storeformat.storage import broker_lock, local_status
-from storeformat.storage.local_status import FileStatus, Space
+from storeformat.storage.files import FileStatus
+from storeformat.storage.local_status import Space
 from storeformat.store import retention
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
