@@ -29,16 +29,16 @@ from storeformat.store.layout import (
     StoreLayout,
     file_name,
 )
-from storeformat.store.log_directories import (
+from storeformat.store.queue_ends import offset_at, queue_ends, units_at
+from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
+from storeformat.store.segment_files import (
     commit_log_directories,
+    find_segments,
     group_directories,
     groups_of,
     paths_unread_by_broker,
     with_committed,
 )
-from storeformat.store.queue_ends import offset_at, queue_ends, units_at
-from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
-from storeformat.store.segment_files import find_segments
 from storeformat.store.setting_names import EFFECTS
 from storeformat.store.store import Store, find_store, fit_to_store
 from udfs.log.scan import ScanTask

@@ -31,8 +31,7 @@ from storeformat.log.segments import Segment, segment_at, segment_with
 from storeformat.record.decode import HEADS_ONLY
 from storeformat.storage import files, locations
 from storeformat.store.layout import StoreLayout, file_name
-from storeformat.store.log_directories import commit_log_directories
-from storeformat.store.segment_files import find_segments
+from storeformat.store.segment_files import commit_log_directories, find_segments
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 
 ByteRange = tuple[int, int]

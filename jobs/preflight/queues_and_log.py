@@ -35,11 +35,11 @@ from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, StoreLayout, is_file_name
-from storeformat.store.log_directories import with_committed
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.queue_replay import given_twice, misplaced, points_to, without_own_unit
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
+from storeformat.store.segment_files import with_committed
 
 _SECONDS, _SECONDS_A_GB = 4, 2.5  # a start, and each GB that it dispatches (5.3.3 on two cores: 10.6 GB in 30.8 s)
 

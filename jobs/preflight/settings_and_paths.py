@@ -25,7 +25,7 @@ from storeformat.javacompat import parse_int
 from storeformat.javaproperties import as_written
 from storeformat.storage import local_status, outputs
 from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
-from storeformat.store.log_directories import paths_unread_by_broker
+from storeformat.store.segment_files import paths_unread_by_broker
 from storeformat.store.setting_names import MOVES
 
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"

@@ -20,8 +20,7 @@ from storeformat.storage import broker_lock, durable, files, local_status, locat
 from storeformat.store import swap
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
-from storeformat.store.log_directories import group_directories, groups_of, with_committed
-from storeformat.store.segment_files import find_segments
+from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
 from storeformat.store.swap import (
     FINISHED,
     JOURNAL,

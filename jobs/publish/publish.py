@@ -29,8 +29,8 @@ from storeformat.store.layout import (
     StoreLayout,
     apply_settings,
 )
-from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.queue_places import SEPARATE, holds_pairs, rocksdb_queues
+from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"

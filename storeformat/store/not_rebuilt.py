@@ -40,8 +40,8 @@ from storeformat.store.layout import (
     ROCKSDB_QUEUES,
     ROCKSDB_STORE,
 )
-from storeformat.store.log_directories import group_directories
 from storeformat.store.queue_places import holds_pairs, queue_directories
+from storeformat.store.segment_files import group_directories
 
 _PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
 _BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"

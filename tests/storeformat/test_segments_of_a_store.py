@@ -16,12 +16,11 @@ from storeformat.errors import MissingInput, NotAStore, StoreFormatError, WrongS
 from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment
-from storeformat.store import log_directories
+from storeformat.store import segment_files
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import StoreLayout, file_name
-from storeformat.store.log_directories import commit_log_directories
 from storeformat.store.not_rebuilt import parts_not_rebuilt
-from storeformat.store.segment_files import LogFiles, find_segments, log_files
+from storeformat.store.segment_files import LogFiles, commit_log_directories, find_segments, log_files
 
 # ----------------------------------------------------------------------------------------------- log directories
 SWITCH = ("enableDLegerCommitLog",)
@@ -118,12 +117,12 @@ def test_of_several_members_one_is_chosen(tmp_path: Path) -> None:
 def test_groups_are_folders_of_their_name(tmp_path: Path) -> None:
     root = a_store(tmp_path / "s", "dledger-n1/data", "dledger-n0", "my-dledger-n2", "dledge")
     (tmp_path / "s" / "dledger-file").write_text("")
-    assert log_directories.group_directories(root) == [f"{root}/dledger-n0", f"{root}/dledger-n1"]
-    assert log_directories.group_directories(root, "n1") == [f"{root}/dledger-n1"]
-    assert log_directories.group_directories(root, "n") == []
-    assert log_directories.group_directories(f"{root}/none") == []
+    assert segment_files.group_directories(root) == [f"{root}/dledger-n0", f"{root}/dledger-n1"]
+    assert segment_files.group_directories(root, "n1") == [f"{root}/dledger-n1"]
+    assert segment_files.group_directories(root, "n") == []
+    assert segment_files.group_directories(f"{root}/none") == []
     directories = ["/s/commitlog", "/s/dledger-n0/data", "/s/dledger-n1/other", "/s/n/data"]
-    assert log_directories.groups_of(directories) == ["/s/dledger-n0"]
+    assert segment_files.groups_of(directories) == ["/s/dledger-n0"]
 
 
 NOTE = (
@@ -136,7 +135,7 @@ def test_a_path_that_a_broker_does_not_read_is_noted(tmp_path: Path) -> None:
     path = a_store(tmp_path / "old")
 
     def note(**settings: Any) -> str | None:
-        return log_directories.paths_unread_by_broker(StoreLayout(**settings))
+        return segment_files.paths_unread_by_broker(StoreLayout(**settings))
 
     read_only = {"read_only_commit_log_store_paths": f" {path} "}
     assert note(**read_only) == note(store_path_commit_log="/a", **read_only) == NOTE.format(path=path)
@@ -148,7 +147,7 @@ def test_a_path_that_a_broker_does_not_read_is_noted(tmp_path: Path) -> None:
 
 def test_a_plain_log_is_committed_whole() -> None:
     segments = [Segment("/s/commitlog/0", 0, 100)]
-    assert log_directories.with_committed(segments, ["/s/dledger-n0"]) == (segments, Committed())
+    assert segment_files.with_committed(segments, ["/s/dledger-n0"]) == (segments, Committed())
 
 
 def test_without_a_checkpoint_nothing_shows_what_is_committed(tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_without_a_checkpoint_nothing_shows_what_is_committed(tmp_path: Path) ->
     note = "no checkpoint of the group was found: nothing shows how far its log is committed"
     several = [a_group(tmp_path / "a", 5), a_group(tmp_path / "b", 5)]
     for groups in ([], [str(tmp_path)], several):
-        assert log_directories.with_committed(segments, groups) == (segments, Committed(None, note))
+        assert segment_files.with_committed(segments, groups) == (segments, Committed(None, note))
 
 
 def a_group(path: Path, committed: int) -> str:
@@ -169,15 +168,15 @@ def test_segments_of_entries_know_what_is_committed(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000100"
     path.write_bytes(bytes(100))
     segments = [Segment("/s/0", 0, 100), Segment(str(path), 100, 100, ENTRIES)]
-    known, committed = log_directories.with_committed(segments, [a_group(tmp_path / "g", -1)])
+    known, committed = segment_files.with_committed(segments, [a_group(tmp_path / "g", -1)])
     assert (known, committed) == ([segments[0], Segment(str(path), 100, 100, EntryFraming(-1))], Committed())
-    known, committed = log_directories.with_committed(segments, [a_group(tmp_path / "h", 5)])
+    known, committed = segment_files.with_committed(segments, [a_group(tmp_path / "h", 5)])
     assert [segment.framing for segment in known] == [PLAIN, EntryFraming(5)]
     assert committed == Committed()
     log = a_log(20)
     group = log.write(tmp_path / "store", 7) / "dledger-n0"
     segments = find_segments([str(group / "data")], None)
-    _, committed = log_directories.with_committed(segments, [str(group)])
+    _, committed = segment_files.with_committed(segments, [str(group)])
     assert committed.end == log.records[7].end
     assert "committedIndex=7" in committed.note
 
