@@ -2,5 +2,5 @@
 
 ``opening`` opens a store and reads its log; ``log_scan`` proves the chain, says what a break means, and accounts for
 every byte, ``verified_chain`` holds what is proven. ``restored_log`` takes bytes from replicas. ``queue_runs``,
-``stray_records``, ``losses`` and ``losses_beside`` judge the queues.
+``losses`` and ``losses_beside`` judge the queues.
 """

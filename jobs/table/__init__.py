@@ -1,6 +1,5 @@
 """The table ``messages``, and reading a log without a table (``datasource``).
 
 ``load`` reads the part of a log that continues the table, and tasks write ``drafts``. The Delta table is
-``messages_table``, its log ``commits``. ``salvaged_rows`` replaces rows read past damage, ``consumer_offsets`` is a
-table beside it.
+``messages_table``, its log ``commits``. ``salvaged_rows`` replaces rows read past damage.
 """

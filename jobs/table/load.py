@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import deltalake
 import numpy as np
+import pyarrow as pa
 
+from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
 from jobs.contract.report import Report
@@ -28,18 +31,18 @@ from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
-from jobs.table.consumer_offsets import add_snapshot
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.messages_table import MessagesTable
 from jobs.table.salvaged_rows import doubt_of, first_doubt, replace_rows
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError, UsageError, WrongSettings
+from storeformat.errors import Refused, StoreFormatError, UsageError, WriteFailed, WrongSettings
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import Segment, segment_at
 from storeformat.message import BLANK_SIZE, SCHEDULE_TOPIC
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files, locations, outputs
+from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 from storeformat.store.delay_levels import contradicted, shown_delays
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
@@ -56,6 +59,23 @@ _TASKS_A_CORE = 4
 _SMALLEST_SPLIT, _LARGEST_SPLIT = 64 << 20, 1 << 30
 
 _TAIL = 4096
+
+SUFFIX = "_consumer_offsets"
+_SNAPSHOT_ATTEMPTS = 5
+"""If several processes create the table at once, delta-rs lets all but one fail."""
+SCHEMA = pa.schema([
+    pa.field("cluster", pa.string()),
+    pa.field("broker", pa.string()),
+    pa.field("loaded_at", pa.timestamp("us", "UTC"), metadata={"comment": "When this snapshot was taken"}),
+    pa.field("group", pa.string()),
+    pa.field("topic", pa.string()),
+    pa.field("queue_id", pa.int32()),
+    pa.field("committed", pa.int64()),
+    pa.field("queue_begin", pa.int64(), metadata={"comment": "First queue offset that the log still has"}),
+    pa.field("queue_end", pa.int64()),
+    pa.field("lag", pa.int64(), metadata={"comment": "Messages that can still be read"}),
+    pa.field("deleted", pa.int64(), metadata={"comment": "Messages that were deleted before they were read"}),
+])  # fmt: skip
 
 
 def run(options: LoadOptions, reporter: Reporter) -> Report:
@@ -542,3 +562,37 @@ def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequ
         if block.offsets[-1] >= offsets[-1]:
             break
     return found
+
+
+def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[int, list[str]]:
+    """Append a snapshot; returns the number of rows, and notes."""
+    if not (locations.is_local(store.root) and locations.is_local(table)):
+        return 0, []
+    config = locations.join(store.root, "config")
+    kept = LMQ_OFFSETS if store.layout.enable_lmq else CONSUMER_OFFSETS
+    if not any(files.exists(locations.join(config, name)) for name in (kept, kept + BACKUP_SUFFIX, "consumerOffsets")):
+        return 0, []
+    try:
+        rows, _ = lag_rows(store)
+    except StoreFormatError as error:
+        return 0, [f"committed offsets are not in {locations.name_of(table)}{SUFFIX}: {error}"]
+    if rows:
+        fixed = {"cluster": options.cluster, "broker": options.broker, "loaded_at": int(time.time() * 1_000_000)}
+        named = [{**row, **fixed, "queue_begin": row["begin"], "queue_end": row["end"]} for row in rows]
+        _append(locations.local_path(table) + SUFFIX, pa.Table.from_pylist(named, SCHEMA))
+    return len(rows), []
+
+
+def _append(path: str, table: pa.Table) -> None:
+    commits.refuse_irregular_log(path)
+    files.make_directory(path)
+    for left in reversed(range(_SNAPSHOT_ATTEMPTS)):
+        try:
+            deltalake.write_deltalake(path, table, mode="append", name="consumer_offsets")
+        except (OSError, deltalake.exceptions.DeltaError) as error:
+            if left and not isinstance(error, OSError):
+                time.sleep(0.1 * (_SNAPSHOT_ATTEMPTS - left))
+                continue
+            what = f"a snapshot of committed offsets was not added: {files.first_line(error)}"
+            raise WriteFailed(what, path=path) from error
+        return

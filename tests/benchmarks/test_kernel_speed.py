@@ -27,8 +27,7 @@ from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import UNIT, pack_units
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
-from storeformat.record.dispatch import DispatchRules
-from storeformat.record.plain_dispatch import PlainDispatch
+from storeformat.record.dispatch import DispatchRules, PlainDispatch
 from storeformat.storage.files import RangeReader
 
 pytestmark = pytest.mark.benchmark

@@ -16,9 +16,8 @@ from support.uniform_log import uniform_log
 from storeformat.index.entries import ROW
 from storeformat.kernels import PADDING, Tally, UnitColumns, numpy_kernels
 from storeformat.record.decode import DecodeRules, decode
-from storeformat.record.dispatch import DispatchRules, index_entries, queue_units
+from storeformat.record.dispatch import DispatchRules, PlainDispatch, index_entries, queue_units
 from storeformat.record.light_queues import MultiDispatchRules
-from storeformat.record.plain_dispatch import PlainDispatch
 
 numba_kernels: Any = pytest.importorskip("storeformat.kernels.numba_kernels", exc_type=ImportError)
 DELAYS = (1_000, 5_000, 10_000)
@@ -27,7 +26,7 @@ DELAYS = (1_000, 5_000, 10_000)
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that did little work before prefers numpy."""
-    monkeypatch.setattr("storeformat.record.plain_dispatch.compiled", lambda: numba_kernels)
+    monkeypatch.setattr("storeformat.record.dispatch.compiled", lambda: numba_kernels)
 
 
 def assert_as_the_general_functions(data: bytes, base: int, decode_rules: DecodeRules, rules: DispatchRules) -> int:
@@ -117,7 +116,7 @@ def test_all_records_of_a_healthy_log_are_plain() -> None:
 @pytest.mark.parametrize("room", [1, 2, 100])
 def test_a_pass_stops_where_there_is_no_room_and_goes_on(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log = uniform_log(200_000, message_bytes=300)
-    monkeypatch.setattr("storeformat.record.plain_dispatch._ENTRY_ROOM", 40)
+    monkeypatch.setattr("storeformat.record.dispatch._ENTRY_ROOM", 40)
     buffer = np.frombuffer(log.data + bytes(PADDING), np.uint8)
     positions, _ = numpy_kernels.walk_sizes(buffer, 0, len(log.data), len(log.data))
     plain = PlainDispatch(
@@ -144,5 +143,5 @@ def test_light_queues_and_batch_topics_take_the_general_way() -> None:
 def test_topics_that_the_table_has_no_room_for_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     log = uniform_log(200_000, message_bytes=300)
     assert log.topics > 3
-    monkeypatch.setattr("storeformat.record.plain_dispatch._MOST_TOPICS", 3)
+    monkeypatch.setattr("storeformat.record.dispatch._MOST_TOPICS", 3)
     assert 3 <= assert_as_the_general_functions(log.data, 0, DecodeRules(), DispatchRules(DELAYS)) < log.messages

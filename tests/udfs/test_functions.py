@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import java_rules
 
-from udfs.functions import scalar, traces
+from udfs.functions import scalar
 
 
 # -------------------------------------------------------------------------------------------------------- scalar
@@ -234,5 +234,5 @@ def test_many_small_steps_take_memory_for_their_columns_alone() -> None:
 def test_no_text_breaks_it(text: str, kind: str) -> None:
     body = f"{kind}\x01{text}"
     column = scalar.trace_messages(pa.array([body.encode()], pa.binary()))
-    assert column.type == pa.list_(traces.STEP)
+    assert column.type == pa.list_(scalar.STEP)
     assert {step["step"] for step in column[0].as_py()} <= {"Pub", "SubBefore", "SubAfter", "EndTransaction", "Recall"}

@@ -1,1 +1,1 @@
-"""SQL functions: ``scalar``; bodies of the trace topic: ``traces``."""
+"""SQL functions: ``scalar``."""

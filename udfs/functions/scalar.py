@@ -3,6 +3,22 @@
 ``FUNCTIONS`` has the return types; ``jobs.report.views`` registers them with the prefix ``rmq_``, with signatures
 and comments in ``jobs/report/sql/functions.sql``. Null or malformed arguments give null: a query over millions of rows
 must not end at one odd message key.
+
+Bodies of the trace topic (``RMQ_SYS_TRACE_TOPIC``), from producers and consumers, are text: steps end with 0x02, their
+fields are separated by 0x01. Mirrors TraceDataEncoder#encoderFromContextBean; run with the clients of 4.6.1, 4.9.8,
+5.1.4, 5.3.3 and 5.5.0, which differ only in brackets.
+
+==============  ===================================================================================================
+Pub             time, region, group, topic, msg id, tags, keys, store host, body size, cost, message type,
+                [offset message id,] success
+SubBefore       time, region, group, request id, msg id, retry times, keys
+SubAfter        request id, msg id, cost, success, keys, [context code, [time, group: 4.7 and later]]
+EndTransaction  time, region, group, topic, msg id, tags, keys, store host, message type, transaction id, state,
+                from a check (4.8 and later)
+Recall          time, region, group, topic, msg id, success (5.3 and later)
+==============  ===================================================================================================
+
+The msg id is the UNIQ_KEY; a SubBefore and its SubAfter share request id and msg id. Times and costs are milliseconds.
 """
 
 from __future__ import annotations
@@ -16,15 +32,71 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storeformat import message
-from storeformat.javacompat import decode_java_utf8, index_key_hashes, java_hashes
+from storeformat.javacompat import (
+    LONG_MAX,
+    LONG_MIN,
+    decode_java_utf8,
+    index_key_hashes,
+    java_hashes,
+    parse_int,
+    parse_long,
+)
 from storeformat.record import bodies, hosts
 from storeformat.record.message_ids import offset_message_ids, parse_offset_message_id, parse_unique_key
-from udfs.functions import traces
 
 _TIME = pa.timestamp("us", "UTC")
 MOST_BYTES_A_BATCH = 512 << 20  # uncompressed bodies of a batch (10,000 rows), which could exhaust memory
 
 _STEPS_AT_A_TIME = 4096  # a step of 15 bytes is a mapping of a kilobyte until it is in a column
+
+FIELD_SEPARATOR, STEP_SEPARATOR = "\x01", "\x02"
+
+STEP = pa.struct([
+    ("step", pa.string()),
+    ("time", pa.timestamp("us", "UTC")),
+    ("region", pa.string()),
+    ("group_name", pa.string()),
+    ("topic", pa.string()),
+    ("msg_id", pa.string()),
+    ("tags", pa.string()),
+    ("keys", pa.string()),
+    ("store_host", pa.string()),
+    ("body_size", pa.int32()),
+    ("cost_ms", pa.int32()),
+    ("message_type", pa.string()),
+    ("offset_msg_id", pa.string()),
+    ("success", pa.bool_()),
+    ("request_id", pa.string()),
+    ("retry_times", pa.int32()),
+    ("context_code", pa.int32()),
+    ("transaction_id", pa.string()),
+    ("transaction_state", pa.string()),
+    ("from_transaction_check", pa.bool_()),
+])  # fmt: skip
+"""One step; fields that its kind lacks, or that are empty, are null."""
+
+_PUB = "time region group_name topic msg_id tags keys store_host body_size cost_ms message_type"
+_SUB_AFTER = "request_id msg_id cost_ms success keys context_code"
+_LAYOUTS = MappingProxyType(
+    {
+        ("Pub", 13): f"{_PUB} success",
+        ("Pub", 14): f"{_PUB} offset_msg_id success",
+        ("SubBefore", 8): "time region group_name request_id msg_id retry_times keys",
+        ("SubAfter", 6): _SUB_AFTER.rpartition(" ")[0],
+        ("SubAfter", 7): _SUB_AFTER,
+        ("SubAfter", 9): f"{_SUB_AFTER} time group_name",
+        ("EndTransaction", 13): "time region group_name topic msg_id tags keys store_host message_type "
+        "transaction_id transaction_state from_transaction_check",
+        ("Recall", 7): "time region group_name topic msg_id success",
+    }
+)
+"""(kind, number of fields with the kind) -> their names."""
+
+_KNOWN_COUNTS = MappingProxyType(
+    {kind: sorted((n for k, n in _LAYOUTS if k == kind), reverse=True) for kind, _ in _LAYOUTS}
+)
+_MESSAGE_TYPES = ("Normal_Msg", "Trans_Msg_Half", "Trans_msg_Commit", "Delay_Msg", "Order_Msg")
+_MICROSECONDS = 1000
 
 
 # ----------------------------------------------------------------------------------------------- hashes of the broker
@@ -113,20 +185,20 @@ def uncompressed_body(body: pa.Array, sys_flag: pa.Array) -> pa.Array:
 
 
 def trace_messages(body: pa.Array) -> pa.Array:
-    """Steps in uncompressed bodies of the trace topic, lists of ``udfs.functions.traces.STEP``."""
-    ends, parts = [0], [pa.array([], traces.STEP)]
+    """Steps in uncompressed bodies of the trace topic, lists of ``STEP``."""
+    ends, parts = [0], [pa.array([], STEP)]
 
     def steps_of_all() -> Iterator[dict[str, Any]]:
         for raw in body.to_pylist():
             count = 0
-            for step in traces.parse_steps("" if raw is None else decode_java_utf8(raw)):
+            for step in parse_steps("" if raw is None else decode_java_utf8(raw)):
                 count += 1
                 yield step
             ends.append(ends[-1] + count)
 
     steps = steps_of_all()
     while some := list(islice(steps, _STEPS_AT_A_TIME)):
-        parts.append(pa.array(some, traces.STEP))
+        parts.append(pa.array(some, STEP))
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.concat_arrays(parts), mask=body.is_null())
 
 
@@ -141,7 +213,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., pa.Array], pa.DataType]] = MappingPr
         "host_text": (host_text, pa.string()),
         "properties_map": (properties_map, PROPERTIES),
         "uncompressed_body": (uncompressed_body, pa.binary()),
-        "trace_messages": (trace_messages, pa.list_(traces.STEP)),
+        "trace_messages": (trace_messages, pa.list_(STEP)),
     }
 )
 """Name -> (function, type of the result)."""
@@ -194,3 +266,32 @@ def _properties(raw: bytes) -> list[tuple[str, str]]:
     pieces = decode_java_utf8(raw).split(chr(message.PROPERTY_SEPARATOR))
     parts = (piece.partition(chr(message.NAME_VALUE_SEPARATOR)) for piece in pieces)
     return list({name: value for name, _, value in parts if name and value}.items())
+
+
+def parse_steps(text: str) -> Iterator[dict[str, Any]]:
+    """Steps of one body as mappings with the fields of ``STEP``, without unknown kinds. A step with more fields than
+    any layout is read by the longest: clients only add fields at the end.
+    """
+    for part in text.split(STEP_SEPARATOR):
+        kind, *fields = part.split(FIELD_SEPARATOR)
+        counts = [count for count in _KNOWN_COUNTS.get(kind, ()) if count <= len(fields) + 1]
+        if counts:
+            names = _LAYOUTS[kind, counts[0]].split()
+            step = {name: _value(name, value) for name, value in zip(names, fields, strict=False)}
+            yield {"step": kind, **step}
+
+
+def _value(name: str, text: str) -> Any:
+    if name == "time":
+        milliseconds = parse_long(text)
+        if milliseconds is None or not LONG_MIN <= milliseconds * _MICROSECONDS <= LONG_MAX:
+            return None
+        return milliseconds * _MICROSECONDS
+    if name in ("success", "from_transaction_check"):
+        return text.lower() == "true"
+    if name == "message_type":
+        number = parse_int(text)
+        return _MESSAGE_TYPES[number] if number is not None and 0 <= number < len(_MESSAGE_TYPES) else None
+    if name in ("body_size", "cost_ms", "retry_times", "context_code"):
+        return parse_int(text)
+    return text or None

@@ -31,13 +31,13 @@ from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.dispatch import (
     BatchUnits,
     DispatchRules,
+    PlainDispatch,
     batch_units,
     from_tags,
     index_entries,
     queue_units,
     topic_names,
 )
-from storeformat.record.plain_dispatch import PlainDispatch
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
 from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches

@@ -8,8 +8,7 @@ import pytest
 from support.reading import read_segments
 from support.store_builder import LogBuilder, Message, Placed
 
-from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, Losses, _Intervals
-from jobs.log.stray_records import StrayRecord
+from jobs.log.losses import DAMAGE, NO_DAMAGE, Loss, Losses, StrayRecord, _Intervals
 from storeformat import message as m
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules

@@ -19,7 +19,7 @@ from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.contract.report import size_text
-from jobs.report import page, plots, views
+from jobs.report import page, views
 from jobs.report.facts import CHECKS
 from jobs.report.views import statements
 from jobs.spark.launch import CONF
@@ -127,7 +127,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Drawn]:
         return record
 
     for kind in ("bars", "layers"):
-        monkeypatch.setattr(plots, kind, recorder(kind))
+        monkeypatch.setattr(page, kind, recorder(kind))
     return calls
 
 
@@ -408,7 +408,7 @@ def test_a_browser_draws_it(scheme: str, tmp_path: Path) -> None:
     ],
 )
 def test_the_unit_of_an_axis(largest: float, unit: str, expected: tuple[float, str]) -> None:
-    assert plots._scaled(largest, unit) == expected
+    assert page._scaled(largest, unit) == expected
 
 
 def drawing(svg: str, height: float) -> Page:
@@ -448,7 +448,7 @@ def filled(found: Page, colour: str) -> list[tuple[float, float]]:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    svg = plots.bars("n", ["a", "b", "c"], [4_000_000, 2_000_000, 0], unit="bytes", description="what & why")
+    svg = page.bars("n", ["a", "b", "c"], [4_000_000, 2_000_000, 0], unit="bytes", description="what & why")
     found = drawing(svg, 0.8 + 0.3 * 3)
     (first, _), (second, _), (third, _) = filled(found, "#0072b2")
     assert first == pytest.approx(2 * second, abs=0.01)
@@ -463,8 +463,8 @@ def test_a_name_that_is_shortened_is_told_whole() -> None:
     """Also of two that are the same when shortened."""
     names = ["<" + "a" * 20 + middle + "b" * 20 for middle in "xy"]
     for svg in (
-        plots.bars("n", names, [2, 1], unit="bytes", description="what & why"),
-        plots.layers("n", [BEGIN, BEGIN + timedelta(1)], [(name, [1]) for name in names], description="what & why"),
+        page.bars("n", names, [2, 1], unit="bytes", description="what & why"),
+        page.layers("n", [BEGIN, BEGIN + timedelta(1)], [(name, [1]) for name in names], description="what & why"),
     ):
         told = re.findall("…b{12}<title>(.*?)</title></text>", svg)
         assert told == [name.replace("<", "&lt;") for name in names]
@@ -474,7 +474,7 @@ def test_a_name_that_is_shortened_is_told_whole() -> None:
 def test_layers_lie_on_top_of_each_other(count: int) -> None:
     times = [BEGIN + timedelta(minutes=number) for number in range(count + 1)]
     series = [("one", [3_000_000] * count), ("_two", [1_000_000] * count)]
-    svg = plots.layers("r", times, series, description="what & why")
+    svg = page.layers("r", times, series, description="what & why")
     found = drawing(svg, 2.8 + 0.25)
     first, second = (max(height for _, height in filled(found, colour)) for colour in ("#0072b2", "#e69f00"))
     assert first == pytest.approx(3 * second, abs=0.01)
@@ -485,7 +485,7 @@ def test_layers_lie_on_top_of_each_other(count: int) -> None:
 @pytest.mark.parametrize("span", [timedelta(minutes=5), timedelta(days=1300), timedelta(days=1800)])
 def test_times_have_a_few_dates_and_no_warning(span: timedelta) -> None:
     """Of these spans matplotlib had no interval between five and nine dates."""
-    svg = plots.layers("t", [BEGIN, BEGIN + span], [("one", [1])], description="what & why")
+    svg = page.layers("t", [BEGIN, BEGIN + span], [("one", [1])], description="what & why")
     assert 2 <= len(re.findall('id="t-xtick_', svg)) <= 7
 
 
@@ -496,7 +496,7 @@ def test_text_of_a_plot_keeps_its_size_and_takes_the_font_of_the_page() -> None:
         "<text style=\"font-size: 9.5px; font-family: 'DejaVu Sans'; fill: red\"/></svg>"
     )
     figure: Any = SimpleNamespace(savefig=lambda file, **_: file.write(text))
-    assert plots._svg(figure, "sizes", "a & b", []) == (
+    assert page._svg(figure, "sizes", "a & b", []) == (
         '<svg role="img" aria-label="a &amp; b"><text style="font-size: 10px"/>'
         '<text style="font-size: 9.5px; fill: red"/></svg>'
     )

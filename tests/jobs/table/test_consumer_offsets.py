@@ -17,8 +17,8 @@ from support.store_to_start import StoreToStart, healthy_store
 from jobs.contract.options import LoadOptions
 from jobs.log.opening import open_store
 from jobs.report import views
-from jobs.table import consumer_offsets
-from jobs.table.consumer_offsets import SCHEMA, add_snapshot
+from jobs.table import load
+from jobs.table.load import SCHEMA, add_snapshot
 from storeformat.errors import WriteFailed
 
 
@@ -118,15 +118,15 @@ def test_a_snapshot_that_others_hinder(
             kind = deltalake.exceptions.DeltaError if errors[len(calls) - 1] == "race" else OSError
             raise kind("what it says\nand more")
 
-    monkeypatch.setattr(consumer_offsets.deltalake, "write_deltalake", write)
-    stand_in(monkeypatch, consumer_offsets, "time", sleep=slept.append)
+    monkeypatch.setattr(load.deltalake, "write_deltalake", write)
+    stand_in(monkeypatch, load, "time", sleep=slept.append)
     table = SCHEMA.empty_table()
     if fails:
         with pytest.raises(WriteFailed) as caught:
-            consumer_offsets._append("/t", table)
+            load._append("/t", table)
         assert str(caught.value) == "a snapshot of committed offsets was not added: what it says (/t)"
     else:
-        consumer_offsets._append("/t", table)
+        load._append("/t", table)
     assert calls == [("/t", table, {"mode": "append", "name": "consumer_offsets"})] * tries
     assert slept == pytest.approx([0.1, 0.2, 0.3, 0.4][: tries - 1])
 
