@@ -55,9 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # what shares a fixture is brought together after this
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what is for ``.ci/release``, and what says of an older release what it says of the newest, too: the fast
-    tests leave that out. What shares the Spark session comes first, then files that start Spark, so that processes that
-    share tests out end at the same time.
+    """Marks what is for ``.ci/release`` and what older releases repeat. What shares the Spark session comes first, then
+    files that start Spark, so that processes that share tests out end at the same time.
     """
     newest = golden.newest_of_each_scenario()
     for item in items:
@@ -99,9 +98,7 @@ def sharing_spark(file: Path) -> frozenset[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file stays together, but for tests that share the Spark session: those of all files run in one process, which
-    saves other JVMs and their warming up.
-    """
+    """A file stays together; tests that share the Spark session run in one process, whatever their file."""
     from xdist.scheduler import LoadFileScheduling
 
     class OneSession(LoadFileScheduling):

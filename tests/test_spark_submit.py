@@ -191,8 +191,7 @@ class TestSetUp:
     def test_a_directory_that_is_something_else_is_left_alone(self, start: Start, checkout: Path) -> None:
         (checkout / ".venv").mkdir()
         (checkout / ".venv" / "mine").write_text("dear to me")
-        done = start("demo")
-        assert done.stderr == f"error: {checkout}/.venv exists and is not a virtual environment\n"
+        assert start("demo").stderr == f"error: {checkout}/.venv exists and is not a virtual environment\n"
         assert [path.name for path in (checkout / ".venv").iterdir()] == ["mine"]
 
     def test_an_extra(self, start: Start, ready: Path, told: Path) -> None:

@@ -1,13 +1,10 @@
 """The whole command against the broker's own recovery of the same log, on this machine, in one run.
 
-    python tests/benchmarks/against_broker.py --gb 3 --directory /var/tmp/bench
-    python tests/benchmarks/against_broker.py --table --rounds 1 --directory /var/tmp/bench     # all rows of the README
+python tests/benchmarks/against_broker.py --table --rounds 1 --directory /var/tmp/bench # all rows of the README
 
-The real store code of one release writes the log (40 topics x 8 queues, one unit and three index entries a message),
-then recovers it with nothing but the log: body CRCs checked, queues and index built. Then ``./spark-submit.sh rebuild``
-does the same, with the compiled kernels and with numpy's. The page cache is warm for all. Times are those of the
-whole process; for the broker also of the recovery alone, without the start of its JVM and the store's shutdown. Every
-file must be the broker's, byte for byte.
+The real store code of one release writes the log and recovers it with nothing but the log; then ``./spark-submit.sh
+rebuild`` does the same, with both kernels and a warm page cache. Times are those of the whole process; for the broker
+also of the recovery alone. Every file must be the broker's, byte for byte.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,10 +74,7 @@ class Result:
         each = self.log_bytes / self.messages
         size = "1 KB" if 900 < each < 1100 else f"{each:.0f} bytes"
         log = f"{self.log_bytes / 1e9:.1f} GB, {self.messages / 1e6:.1f} million messages of {size}"
-        cells = [
-            f"{log}, {self.queues:,} queues",
-            f"{self.broker_process:.1f} s ({self.broker_recovery:.1f} s)",
-        ]
+        cells = [f"{log}, {self.queues:,} queues", f"{self.broker_process:.1f} s ({self.broker_recovery:.1f} s)"]
         cells += [
             f"{run.seconds:.1f} s, {self.broker_process / run.seconds:.1f} ({self.broker_recovery / run.seconds:.1f})"
             for run in self.ours.values()
@@ -129,9 +123,7 @@ def log_directory(directory: Path, size: int, message_bytes: int, topics: int = 
 
 
 def prepared_log(directory: Path, size: int, message_bytes: int, release: str = "5.3.3", topics: int = TOPICS) -> Path:
-    """Returns a store with nothing but a log of at least ``size`` bytes, written unless it is there, in the page cache:
-    topics of 8 queues each. Of 40 topics the first gets 29 messages in 100 and the last one in 120.
-    """
+    """Returns a store with nothing but a log, in the page cache; of 40 topics the first gets 29 messages in 100."""
     store = log_directory(directory, size, message_bytes, topics)
     if not store.exists():
         draft = store.with_name(f"{store.name}.draft")
@@ -188,7 +180,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--kernels", default="numba,numpy")
     parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts")
     parser.add_argument("--directory", type=Path, help="where the log is kept; default: a temporary directory")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--table", action="store_true", help="all rows of the README's table, instead of one log")
     options = parser.parse_args(arguments)
     logs = TABLE if options.table else ((options.gb, options.message_bytes, options.topics),)
@@ -198,21 +189,11 @@ def main(arguments: Sequence[str]) -> None:
         for gb, message_bytes, topics in logs:
             size = int(gb * 1e9)
             kept = log_directory(directory, size, message_bytes, topics).exists() or not options.table
-            result = measure(
-                directory,
-                size,
-                message_bytes=message_bytes,
-                topics=topics,
-                release=options.release,
-                kernels=options.kernels.split(","),
-                rounds=options.rounds,
-            )
+            more = {"message_bytes": message_bytes, "topics": topics, "kernels": options.kernels.split(",")}
+            result = measure(directory, size, release=options.release, rounds=options.rounds, **more)
             if not kept:
                 shutil.rmtree(log_directory(directory, size, message_bytes, topics))
-            print(
-                json.dumps(asdict(result)) if options.json else "\n".join([*result.lines(), result.row(), ""]),
-                flush=True,
-            )
+            print(*result.lines(), result.row(), "", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,28 @@
-"""What each stage of a scan costs on one core, in both implementations, with its result checked.
+"""What each stage of a scan costs on one core, in both implementations, with its result checked; whether one has lost
+more than 15 % since; and what a survey costs beside a scan.
 
-    python -m pytest tests/benchmarks/test_kernel_speed.py -m benchmark -s
-
-Figures are the best of many rounds, in process CPU time: other programs on the machine disturb them little.
+A stage is compared with ``zlib.crc32`` over the same block in the same process: work that no change of ours slows down.
+``ratios.json`` keeps the best ratio seen for each processor and Python. The chain is followed by Python's own loop;
+compiled, it is one load from memory after another, and takes 1.7 times as long where the pages of a process lie badly.
+Where both are unknown the guard is wide (3 times the slowest known): ``RECORD_RATIOS=1`` adds them.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import re
 import time
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from support.in_memory import MemoryReader
 from support.kernel_columns import assert_same
 from support.uniform_log import UniformLog, uniform_log
 
@@ -24,11 +32,16 @@ from storeformat.arrays import Bytes, Int64s
 from storeformat.index import index_file
 from storeformat.kernels import ENTRY_SIZE, PADDING, Spans, Tally, UnitColumns, active, numpy_kernels
 from storeformat.log.block_window import BlockWindow
-from storeformat.log.segments import Segment
+from storeformat.log.chain_walk import chain_from
+from storeformat.log.segments import Segment, Split
 from storeformat.queues.consume_queue import UNIT, pack_units
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, PlainDispatch
+from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.survey import Broken, Finding, survey
+from storeformat.storage import files
 from storeformat.storage.files import RangeReader
+from udfs.log.scan import ScanTask, scan_split
 
 pytestmark = pytest.mark.benchmark
 BLOCK = 4 << 20
@@ -46,9 +59,7 @@ def best(stage: Callable[[], Any], rounds: int = 15) -> float:
 
 
 def stages(kernels: ModuleType, log: UniformLog) -> dict[str, Callable[[], Any]]:
-    """The stages of a scan over one block in memory, each with the input that the stage before it made; compiled, those
-    that are.
-    """
+    """The stages of a scan over a block in memory, each with what the one before it made; compiled, those that are."""
     buffer = np.frombuffer(log.data + bytes(PADDING), np.uint8)
     positions, reached = kernels.walk_sizes(buffer, 0, len(log.data), len(log.data))
     assert (len(positions), reached) == (log.messages, len(log.data))
@@ -139,8 +150,7 @@ def _reading(log: UniformLog, directory: Any) -> Callable[[], None]:
 
 
 def test_index_entries() -> None:
-    rng = np.random.default_rng(1)
-    key_hashes = rng.integers(0, 1 << 31, ENTRIES, dtype=np.int32)
+    key_hashes = np.random.default_rng(1).integers(0, 1 << 31, ENTRIES, dtype=np.int32)
     offsets, times = np.arange(ENTRIES) * 333, 1_700_000_000_000 + np.arange(ENTRIES)
     table, packed = np.zeros(SLOTS, np.int32), np.zeros(ENTRIES, index_file.ENTRY)
 
@@ -155,3 +165,109 @@ def test_index_entries() -> None:
     numpy_kernels.put_entries(key_hashes[:1000], offsets[:1000], times[:1000], 1, 1, table := table * 0, packed[:1000])
     assert {slot: int(table[slot]) for slot in newest} == newest
     print(f"\n{cost / ENTRIES * 1e9:.1f} ns an index entry, {ENTRIES / cost / 1e6:.1f} M/s")
+
+
+RATIOS = Path(__file__).with_name("ratios.json")
+ALLOWED, ALLOWED_OF_CHAIN, ALLOWED_ELSEWHERE = 1.15, 2.0, 3.0
+GUARDED = (
+    "chain", "heads", "body CRC", "topics", "properties", "tags", "index keys", "plain records", "group units",
+)  # fmt: skip
+ATTEMPTS = 60
+
+
+def machine() -> str:
+    """The processor with family, model and stepping (virtual ones share a name), and the version of Python."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.*)$", text, re.MULTILINE))
+    python = "Python " + ".".join(platform.python_version_tuple()[:2])
+    kind = ".".join(found[name] for name in ("cpu family", "model", "stepping") if name in found)
+    return ", ".join(filter(None, (found.get("model name", platform.processor()), kind, platform.machine(), python)))
+
+
+def ratio(stage: Callable[[], Any], data: bytes, rounds: int = 25) -> float:
+    """Time of a stage over that of zlib, each the best of many rounds that take turns."""
+    ours, theirs = float("inf"), float("inf")
+    for _ in range(rounds):
+        begun = time.perf_counter_ns()
+        stage()
+        between = time.perf_counter_ns()
+        zlib.crc32(data)
+        ours, theirs = min(ours, between - begun), min(theirs, time.perf_counter_ns() - between)
+    return ours / theirs
+
+
+@pytest.mark.parametrize("kernels", IMPLEMENTATIONS)
+def test_no_stage_is_slower_than_it_was(kernels: Any) -> None:
+    known = json.loads(RATIOS.read_text(encoding="utf-8")) if RATIOS.exists() else {}
+    name = kernels.__name__.rpartition(".")[2]
+    log = uniform_log(4 << 20)
+    measured = {stage: run for stage, run in stages(kernels, log).items() if stage in GUARDED}
+    found = {stage: round(ratio(run, log.data), 4) for stage, run in measured.items()}
+    if os.environ.get("RECORD_RATIOS"):
+        mine = known.setdefault(machine(), {}).setdefault(name, {})
+        mine.update({stage: min(value, mine.get(stage, value)) for stage, value in found.items()})
+        RATIOS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    allowed = limits(known, name)
+    for stage, run in measured.items():
+        # Another program can only make us slower: a stage that is as fast as it was shows it in one of the attempts.
+        for _ in range(ATTEMPTS):
+            if found[stage] <= allowed[stage]:
+                break
+            time.sleep(0.2)
+            found[stage] = min(found[stage], ratio(run, log.data))
+    slower = {stage: (value, allowed[stage]) for stage, value in found.items() if value > allowed[stage]}
+    assert not slower, f"times of zlib.crc32, found and allowed: {slower}"
+
+
+def limits(known: dict[str, Any], name: str) -> dict[str, float]:
+    mine = known.get(machine(), {}).get(name, {})
+    assert known, "no ratio was ever recorded: RECORD_RATIOS=1 does"
+    found = {}
+    for stage in GUARDED:
+        seen = [ratios[name][stage] for ratios in known.values() if stage in ratios.get(name, {})]
+        if seen:
+            allowed = ALLOWED_OF_CHAIN if stage == "chain" else ALLOWED
+            found[stage] = allowed * mine[stage] if stage in mine else ALLOWED_ELSEWHERE * max(seen)
+    return found
+
+
+HEAD, MOST = 88, 2
+"""Bytes of a head; how many times a scan's a survey may take."""
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor time, and what came of it."""
+    begun = time.process_time()
+    found = work()
+    return time.process_time() - begun, found
+
+
+@pytest.mark.parametrize("message_bytes", [1000, 217])
+def test_a_survey_takes_about_as_long_as_a_scan(message_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = uniform_log(64 << 20, message_bytes=message_bytes)
+    first = int.from_bytes(log.data[:4], "big")
+    second = int.from_bytes(log.data[first : first + 4], "big")
+    damaged = log.data[:first] + b"\xa5" * HEAD + log.data[first + HEAD :]
+    sound, segment = (Segment(name, 0, len(log.data)) for name in ("sound", "damaged"))
+    monkeypatch.setattr(files, "RangeReader", MemoryReader)
+    monkeypatch.setattr(MemoryReader, "contents", {"sound": memoryview(log.data), "damaged": memoryview(damaged)})
+    window = BlockWindow(files.RangeReader("damaged"), segment)
+    chain = chain_from(window, 0, DecodeRules()).finish()
+    near = Neighbours({(b"bench-topic-0", 0): 1}, before=1_700_000_000_000, whole=True)
+    broken = Broken(segment, chain.position, chain.defect, segment.end, near)
+    scan = ScanTask("", DecodeRules(), DispatchRules(()))
+    split = Split(0, sound, 0, sound.end, sound.end, 0)
+
+    ratios = []
+    for _ in range(5):
+        scanning, scanned = seconds(lambda: scan_split(split, scan, lambda block: None))
+        surveying, found = seconds(lambda: survey(window, broken, DecodeRules()))
+        assert scanned.records == log.messages
+        assert found.pieces == ((first + second, segment.end),)
+        assert [(gap.begin, gap.end, gap.finding) for gap in found.gaps] == [(first, first + second, Finding.BYTES)]
+        ratios.append(surveying / scanning)
+    print(f"{message_bytes} bytes a message: a survey takes {min(ratios):.2f} to {max(ratios):.2f} times a scan")
+    assert min(ratios) < MOST

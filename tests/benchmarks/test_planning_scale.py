@@ -1,12 +1,9 @@
-"""What the driver needs for many small things: light queues by the ten thousand, segments and index files by the
-thousand. The scans are made up, the plans are real; time and memory must follow the counts.
-
-    python -m pytest tests/benchmarks/test_planning_scale.py -m benchmark -s
+"""What the driver needs for light queues by the ten thousand, segments and index files by the thousand: the scans are
+made up, the plans are real, and time and memory must follow the counts.
 """
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import time
 import tracemalloc
@@ -14,7 +11,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from jobs.log.log_scan import sharing
@@ -23,9 +19,7 @@ from jobs.rebuild import planning
 from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
-from storeformat.storage.extents import Content
 from storeformat.store.layout import StoreLayout
-from udfs.files.output_files import FileRow, FileRows, batch_of
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import Runs, StagedUnits
@@ -129,40 +123,3 @@ def test_segments_and_index_files() -> None:
     check("index files", 500, *index, most=800)
     queues = [cost(lambda found=found: planned(found)) for found in scans]
     check("splits with 8 queues", 1_000, *queues, most=150)
-
-
-def finished_rows(files: int) -> FileRows:
-    """What tasks say of light queues' files, 64 files a batch, as it comes from them."""
-    batches = []
-    for begin in range(0, files, 64):
-        numbers = range(begin, min(begin + 64, files))
-        rows = (
-            FileRow(
-                f"consumequeue/%LMQ%group-{number:06d}/0/{0:020d}",
-                Content(6_000_000, 400, hashlib.sha256(b"%d" % number).digest()),
-                count=20,
-                offset_sum=number,
-            )
-            for number in numbers
-        )
-        batches.append(pickle.loads(pickle.dumps(batch_of(rows))))
-    return FileRows.of(batches)
-
-
-def test_finished_files() -> None:
-    """In Arrow's memory, which ``tracemalloc`` does not see."""
-    counts = (12_500, 50_000)
-    rows = [finished_rows(count) for count in counts]
-    kept = []
-    for count, found in zip(counts, rows, strict=True):
-        paths = sum(len(row.path) for row in found)
-        kept.append(found.table.nbytes / count)
-        print(f"{'finished files':44} {count:8,}: {kept[-1]:7.1f} bytes each, {paths / count:.1f} of them a path")
-        assert kept[-1] <= paths / count + 70
-    assert kept[1] == pytest.approx(kept[0], rel=0.02)
-    before = pa.total_allocated_bytes()
-    ordered = rows[1].by_path()
-    assert pa.total_allocated_bytes() - before < 1.2 * ordered.table.nbytes
-    assert [row.path for row in ordered][:: len(ordered) - 1] == [
-        f"consumequeue/%LMQ%group-{number:06d}/0/{0:020d}" for number in (0, 49_999)
-    ]

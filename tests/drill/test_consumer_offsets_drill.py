@@ -1,10 +1,8 @@
 """A broker is killed, and its committed offsets are torn or lost: rebuild and publish make them anew, and every group
 gets each message that it has not read. What it reads again is no more than the report says.
 
-A group reads a topic. Copies of the store as it was after ``kill -9``:
-
-    backup   consumerOffset.json torn, its ``.bak`` as the broker had written it before the last messages were read
-    time     both sound, and all groups set to the time of a message
+backup consumerOffset.json torn, its ``.bak`` as the broker had written it before the last messages were read time both
+sound, and all groups set to the time of a message
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Night:
-    """The broker after the crash. ``read`` are the messages that the group had committed when it died, as (queue id,
-    queue offset); ``stored`` the store time of each message; ``copies`` the damaged stores.
-    """
+    """After the crash: (queue id, offset) the group had committed, store times of all messages, damaged copies."""
 
     site: BrokerSite
     stored: Mapping[Place, int]
@@ -62,11 +58,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         )
         await_numbers(store, NAME, "Normal@readers", first["committed"])
         backup = (store / "config" / NAME).read_bytes()
-        second, _, answers = site.clients(
-            {**PULL, "messages": SECOND},
-            {"command": "pause", "ms": 3_000},
-            ASK,
-        )
+        second, _, answers = site.clients({**PULL, "messages": SECOND}, {"command": "pause", "ms": 3_000}, ASK)
         site.kill()
         stored = {
             (int(name.rpartition(":")[2]), row["queueOffset"]): row["storeTimestamp"]
@@ -80,8 +72,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         whole = copies["time"] / "config" / NAME
         if not whole.exists():  # the broker was killed while it replaced the file
             shutil.copy(whole.with_name(NAME + ".bak"), whole)
-        read = set(places(first["took"]) + places(second["took"]))
-        yield Night(site, stored, read, copies)
+        yield Night(site, stored, set(places(first["took"]) + places(second["took"])), copies)
 
 
 def published(night: Night, name: str, *more: object) -> Done:

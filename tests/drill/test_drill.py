@@ -206,10 +206,7 @@ class TestTheShortPath:
 @pytest.mark.daily
 class TestServing:
     def test_every_answer_is_the_same(self, crashed: Crashed, serving: Served) -> None:
-        """By offset, by tag, by time, by key, by unique key and by id; and the log's range.
-
-        Of the highest queues of a topic, a lost configuration is not given back those that never had a message.
-        """
+        """A lost configuration is not given back the highest queues of a topic that never had a message."""
         unused = {
             name: queue
             for name, queue in crashed.answers["queues"].items()

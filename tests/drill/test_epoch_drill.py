@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 from support.drilling import copy_store, run_job
-from support.real_broker import RELEASES, BrokerFailed, are_alike, await_alike
-from support.real_group import BrokerGroup
+from support.real_broker import RELEASES, BrokerFailed, BrokerGroup, are_alike, await_alike
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.real_broker import RELEASES, REPLICATED, BrokerSite, await_alike
-from support.real_group import BrokerGroup
+from support.real_broker import RELEASES, REPLICATED, BrokerGroup, BrokerSite, await_alike
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start

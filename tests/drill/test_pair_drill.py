@@ -1,7 +1,5 @@
-"""The drill with a master and its slave: both lose parts of their logs in one night, and the master serves everything.
-
-A real pair that replicates (SYNC_MASTER and SLAVE over loopback); both are killed, both logs damaged in different
-places: records, a missing segment on the master, a short one on the slave. In copies one record is damaged in both.
+"""The drill with a real pair (SYNC_MASTER and SLAVE): both logs lose records and a segment in one night, in different
+places, and the master serves everything. In copies one record is damaged in both.
 """
 
 from __future__ import annotations
@@ -61,8 +59,7 @@ def night(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pair.start(master)
         pair.start_slave(slave)
         sent, answers = pair.clients(
-            {"command": "send", "round": "one", "create": TOPICS, "counts": {kind: COUNTS[kind] for kind in KINDS}},
-            ASK,
+            {"command": "send", "round": "one", "create": TOPICS, "counts": {kind: COUNTS[kind] for kind in KINDS}}, ASK
         )
         await_alike(master, slave)
         pair.kill_slave()

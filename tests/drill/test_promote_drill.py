@@ -1,8 +1,5 @@
-"""The master's disk is gone: a slave is promoted, the right one and the wrong one.
-
-A real pair replicates over loopback. The group reads a part, a copy of the slave is put aside (``old``), more is
-sent and acknowledged by both; then the master is killed and its store deleted. ``preflight --replica`` compares the two
-copies; each is started as master.
+"""The master's disk is gone: a slave is promoted, the right one and a copy (``old``) that lacks what was acknowledged
+by both later; ``preflight --replica`` compares the two, and each is started as master.
 """
 
 from __future__ import annotations
@@ -37,12 +34,8 @@ class Story:
 
 
 def send(name: str, count: int) -> dict[str, Any]:
-    return {
-        "command": "send",
-        "round": name,
-        "create": ["Normal"] if name == "one" else [],
-        "counts": {"normal": count},
-    }
+    create = ["Normal"] if name == "one" else []
+    return {"command": "send", "round": name, "create": create, "counts": {"normal": count}}
 
 
 @pytest.fixture(scope="module", params=RELEASES)

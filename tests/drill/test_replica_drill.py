@@ -1,8 +1,4 @@
-"""The drill with two damaged copies of one log: a master's and a slave's, and one that is whole is served.
-
-The same crash as in ``test_drill``. HA replication sends the log's bytes as they are, so a slave's log is a copy of its
-master's; each copy has damage and a segment that is missing or short, in different places.
-"""
+"""The drill with two damaged copies of one log, as HA replication makes them: one that is whole is served."""
 
 from __future__ import annotations
 

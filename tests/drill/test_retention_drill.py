@@ -1,7 +1,5 @@
-"""A store that was down for days: a broker that is started on it deletes what ``preflight`` says; not after the cure.
-
-Two brokers run side by side, for a broker cleans a minute after its start: one on the store as it is (``old``), one
-after ``touch`` (``touched``).
+"""A store that was down for days: a broker that is started on it deletes what ``preflight`` says (``old``); not after
+``touch`` (``touched``). The two run side by side, for a broker cleans a minute after its start.
 """
 
 from __future__ import annotations

@@ -112,20 +112,11 @@ def test_back_to_files(site: BrokerSite) -> None:
     create = {"command": "send", "round": "one", "create": list(CREATED), "counts": MORE}
     _, group, before = site.clients(create, {**GROUP, "messages": READ}, ASK_ALL)
     site.stop()
-    rebuilt, _ = replaced(
-        site,
-        store,
-        site.scratch / "files",
-        "--queue-store",
-        "file",
-        "--only",
-        EVERYTHING,
-        "--topics-json",
-        lacks=["config_lost"],
-    )  # the groups' own settings are in a database that brokers with files do not read
+    files = ("--queue-store", "file", "--only", EVERYTHING, "--topics-json")
+    # the groups' own settings are in a database that brokers with files do not read
+    rebuilt, _ = replaced(site, store, site.scratch / "files", *files, lacks=["config_lost"])
     assert {row["source"] for row in rebuilt.report["consumer_offsets"]} == {"database"}
-    files = {"storeType": "default"}
-    site.start(store, **files)
+    site.start(store, storeType="default")
     after, rest = site.clients(ASK_ALL, {**GROUP, "messages": 1, "to_the_end": True})
     assert differences(before, after) == []
     took, left = ({(queue_id, offset) for queue_id, offset in part["took"]} for part in (group, rest))
@@ -135,6 +126,6 @@ def test_back_to_files(site: BrokerSite) -> None:
     assert missing(grown, sent) == []
     site.stop()
     assert job(site, "verify", store, "--set", "storeType=default").code == 0
-    site.start(store, **files)
+    site.start(store, storeType="default")
     (again,) = site.clients(ASK_ALL)
     assert differences(grown, again) == []

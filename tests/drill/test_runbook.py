@@ -1,11 +1,10 @@
 """The runbook: every command of README's section "Disaster recovery" and of jobs/RUNBOOK.md is run, in its order, on a
 store that has the symptom.
 
-Under each heading the commands run as they stand there, with the variables that are set in front of the first one:
-paths, topic, key and offset of the examples are replaced by those of a store that a real broker wrote,
-``./spark-submit.sh`` by this Python; the commands of one heading have Spark, those of the others the same code without
-its JVM. A comment ``# exit N`` is the expected exit code, none means 0. A heading without a prepared symptom fails, and
-so does a symptom without its heading.
+The commands run as they stand there, with the variables that are set in front of the first one: paths, topic, key and
+offset of the examples are those of a golden store, ``./spark-submit.sh`` is this Python; those of one heading have
+Spark. A comment ``# exit N`` is the expected exit code. A heading without a symptom fails, and so does a symptom
+without its heading.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class Case:
 
     def is_healed(self, **more: Any) -> bool:
         """Whether ``verify`` finds nothing any more."""
-        found = verify_here(self.root, self.settings, **more)
-        return not found.verdicts.counts
+        return not verify_here(self.root, self.settings, **more).verdicts.counts
 
 
 def commands(text: str, level: str) -> dict[str, list[str]]:

@@ -1,7 +1,5 @@
-"""The drill with a damaged disk: three places of the log are unreadable, and everything else is served again.
-
-The same crash as in ``test_drill``. A broker that starts on such a log cuts it at the first of these places and deletes
-all segments after it (``cut``); after a salvage it starts without touching one byte, and survives another crash.
+"""Three places of the log are unreadable, and everything else is served again. A broker that starts on such a log cuts
+it at the first (``cut``); after a salvage it starts without touching one byte, and survives another crash.
 """
 
 from __future__ import annotations
@@ -135,8 +133,7 @@ class TestSalvage:
         assert saved.started == saved.files
 
     def test_everything_else_is_served(self, crashed: Crashed, damaged: Damaged, saved: Saved) -> None:
-        expected = without(crashed.answers, damaged.lost)
-        assert differences(expected, without(saved.answers, frozenset())) == []
+        assert differences(without(crashed.answers, damaged.lost), without(saved.answers, frozenset())) == []
 
     def test_and_also_after_another_crash(self, crashed: Crashed, damaged: Damaged, saved: Saved) -> None:
         expected = without(crashed.answers, damaged.lost)
@@ -158,10 +155,7 @@ class TestSalvage:
 
 
 def without(answers: Answers, lost: frozenset[int]) -> Answers:
-    """The answers if the messages at these log offsets had never been; fillers, which repeat a neighbour, left out.
-
-    The place of a lost message is still a place, so a search by time in such a queue may end on it: not compared.
-    """
+    """The answers if these messages had never been; times that may end on a lost message's place are not compared."""
 
     def left(offsets: Sequence[int]) -> list[int]:
         return [offset for offset in offsets if offset not in lost]

@@ -60,23 +60,13 @@ def test_files_are_the_brokers_own(store: GoldenStore, split_size: int, tmp_path
 
 
 @pytest.mark.parametrize("split_size", [1 << 10, 5_000, WHOLE])
-@pytest.mark.parametrize("store", golden.stores("lmq"), ids=str)
-def test_light_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
-    root = golden.unpack(store)
-    version = rules_of_release(store.version)
-    built = rebuild_here(root, tmp_path, store.settings, split_size=split_size, broker_version=version)
-    assert compare(store, root, Path(built.directory)) == []
-    assert any(path.name.startswith("%LMQ%") for path in (Path(built.directory) / "consumequeue").iterdir())
-
-
-@pytest.mark.parametrize("split_size", [1 << 10, 5_000, WHOLE])
-@pytest.mark.parametrize("store", golden.stores("batch-cq"), ids=str)
-def test_batch_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
-    root = golden.unpack(store)
-    built = rebuild_here(root, tmp_path, store.settings, split_size=split_size)
-    assert compare(store, root, Path(built.directory)) == []
-    assert built.batch_queues is not None
-    assert built.batch_queues.units > 0
+@pytest.mark.parametrize("store", golden.stores("lmq") + golden.stores("batch-cq"), ids=str)
+def test_light_and_batch_queues(store: GoldenStore, split_size: int, tmp_path: Path) -> None:
+    root, is_light = golden.unpack(store), store.scenario == "lmq"
+    version = rules_of_release(store.version) if is_light else None
+    built = Path(rebuild_here(root, tmp_path, store.settings, split_size=split_size, broker_version=version).directory)
+    assert compare(store, root, built) == []
+    assert list(built.glob("consumequeue/%LMQ%*" if is_light else "batchconsumequeue/*"))
 
 
 def test_batch_topics_can_be_named_or_configured(tmp_path: Path) -> None:
@@ -156,14 +146,12 @@ def test_the_place_of_a_lost_message_leads_to_its_neighbours_unit(tmp_path: Path
     root = Path(shutil.copytree(golden.unpack(store), tmp_path / "store"))
     before = extended(root)
     (queue, units) = max(before.items(), key=lambda item: len(item[1]))
-    lost = [units[5], units[6], units[-3]]
-    for offset, size, *_ in lost:
+    for offset, size, *_ in [units[5], units[6], units[-3]]:
         segment = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= offset)
         with segment.open("r+b") as file:
             file.seek(offset - int(segment.name))
             file.write(bytes(size))
-    built = rebuild_here(root, tmp_path / "work", store.settings, on_damage="salvage")
-    after = extended(Path(built.directory))
+    after = extended(Path(rebuild_here(root, tmp_path / "work", store.settings, on_damage="salvage").directory))
     assert after[queue] == [*units[:5], units[7], units[7], *units[7:-3], units[-2], *units[-2:]]
     assert {name: found for name, found in after.items() if name != queue} == {
         name: found for name, found in before.items() if name != queue

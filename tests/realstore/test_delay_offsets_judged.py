@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.real_store import RealStore
-from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -21,9 +19,8 @@ AHEAD = 7
 
 
 def reason_of(root: Path, release: str) -> Reason:
-    settings = BrokerConf({**{name: str(value) for name, value in SETTINGS.items()}, "fileReservedTime": "99999"})
-    answer = safe_to_start(str(root), settings, rules_of_release(release))
-    return next(reason for reason in answer.reasons if reason.rule == "delay_offset_beyond_queue")
+    reasons = preflight_here(root, {**SETTINGS, "fileReservedTime": 99_999}, release).reasons
+    return next(reason for reason in reasons if reason.rule == "delay_offset_beyond_queue")
 
 
 @pytest.mark.parametrize("release", ["4.8.0", "4.9.8"])

@@ -1,13 +1,9 @@
-"""Members of a DLedger group with entries that their group does not agree on, written by real brokers.
+"""Members of a DLedger group with entries that their group does not agree on, written by real brokers. Whatever
+directory is rebuilt, it is what the group agrees on; a broker killed there puts more into its queues when it starts.
 
-A leader is cut off with entries that nobody else has, and comes back when the others have put entries of another term
-in their place. Whatever directory is rebuilt, it is what the group agrees on; a broker that was killed there puts more
-into its queues when it starts, and keeps it.
-
-Members whose logs are the same may differ in one thing: from 5.1 on a member that starts without its checkpoint
-(``DLedgerCommitLog#getMaxOffset`` is 0 then, and ``recheckReputOffsetFromCq`` false) dispatches its log again, and its
-index, which passes over what lies before its last record, takes this one twice (``IndexService#buildIndex``). DLedger
-loses that file by itself if two of its threads write it at once.
+Members may differ in one thing: from 5.1 on one that starts without its checkpoint (``DLedgerCommitLog#getMaxOffset``
+is 0 then, and ``recheckReputOffsetFromCq`` false) dispatches its log again, and its index, which passes over what lies
+before its last record, takes this one twice (``IndexService#buildIndex``). DLedger loses that file by itself at times.
 """
 
 from __future__ import annotations
@@ -21,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.derived_files import derived, differing
-from support.real_store import RELEASES, Group, RealStore
+from support.real_store import RELEASES, Group, RealStore, derived, differing
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
@@ -71,10 +66,7 @@ class Judged:
         return built
 
 
-@pytest.fixture(
-    scope="module",
-    params=RELEASES,
-)
+@pytest.fixture(scope="module", params=RELEASES)
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
     directory = tmp_path_factory.mktemp(f"tail-{request.param}")
     yield Judged(request.param, RealStore(request.param).overwritten(directory, GROUPS, SETTINGS))

@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 from support.real_store import RealStore, RealStoreFailed, build
-from support.rebuilding import rules_of_release
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = [
     pytest.mark.realstore,
@@ -38,9 +36,8 @@ OTHERS = {  # files that somebody else made, and that the broker opens
 
 
 def reason(root: Path, release: str, rule: str) -> Reason | None:
-    settings = {**{name: str(value) for name, value in SETTINGS.items()}, "fileReservedTime": "99999",
-                "diskMaxUsedSpaceRatio": "95", "cleanFileForciblyEnable": "false"}  # fmt: skip
-    answer = safe_to_start(str(root), BrokerConf(settings), rules_of_release(release))
+    more = {"fileReservedTime": 99_999, "diskMaxUsedSpaceRatio": 95, "cleanFileForciblyEnable": False}
+    answer = preflight_here(root, {**SETTINGS, **more}, release)
     return next((found for found in answer.reasons if found.rule == rule), None)
 
 

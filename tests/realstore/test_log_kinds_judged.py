@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.derived_files import derived, differing
-from support.real_store import RELEASES, Opened, RealStore, Store, wiped_copy
+from support.real_store import RELEASES, Opened, RealStore, Store, derived, differing, put_derived, wiped_copy
 from support.rebuilding import rebuild_here, rules_of_release
 from support.verifying import verify_here
 
@@ -55,14 +54,10 @@ def judge(release: str, directory: Path, counts: tuple[int, int], seed: int) -> 
     for number, store in enumerate(stores):
         log = wiped_copy(store.root, directory / "logs" / store.root.name)
         write_conf(log, read_only="readOnlyCommitLogStorePaths" in store.settings)
-        built = rebuild_here(
-            log,
-            directory / "rebuilt" / store.root.name,
-            store.settings,
-            broker_conf=str(log / "broker.conf"),
-            broker_version=rules_of_release(release),
-            split_size=random.Random(seed + number).choice(SPLIT_SIZES),
-        )
+        split_size = random.Random(seed + number).choice(SPLIT_SIZES)
+        more = {"broker_version": rules_of_release(release), "split_size": split_size}
+        more["broker_conf"] = str(log / "broker.conf")
+        built = rebuild_here(log, directory / "rebuilt" / store.root.name, store.settings, **more)
         assert built.reading.damaged == []
         assert built.reading.end == store.end_offset
         rebuilt.append(Path(built.directory))
@@ -159,9 +154,7 @@ def unchanged(store: Store, root: Path) -> Path:
     """A copy of a store with its own queues and index, as a clean shutdown left it."""
     wiped_copy(store.root, root)
     (root / "abort").unlink()
-    for part in ("consumequeue", "index"):
-        shutil.copytree(store.root / part, root / part)
-    shutil.copy(store.root / "checkpoint", root)
+    put_derived(store.root, root)
     return root
 
 
@@ -215,9 +208,7 @@ def test_the_broker_goes_on_with_the_files(judged: Judged, tmp_path: Path) -> No
     for store, rebuilt in zip(judged.stores[some], judged.rebuilt[some], strict=True):
         root = wiped_copy(store.root, tmp_path / "ours" / store.root.name)
         (root / "abort").unlink()
-        for part in ("consumequeue", "index"):
-            shutil.copytree(rebuilt / part, root / part)
-        shutil.copy(rebuilt / "checkpoint", root / "checkpoint")
+        put_derived(rebuilt, root)
         roots.append(root)
     before = [derived(root) for root in roots]
     originals = [
@@ -243,8 +234,7 @@ def served(opened: Opened) -> list[tuple[str, int, int, int, bool]]:
 @pytest.mark.parametrize("release", RELEASES)
 def test_halted_members_verify(release: str, tmp_path: Path) -> None:
     """Their checkpoint is older than what they dispatched."""
-    stores = RealStore(release).write(tmp_path, 5, seed=61_000, features=["dledger"], halt=True)
-    for store in stores:
+    for store in RealStore(release).write(tmp_path, 5, seed=61_000, features=["dledger"], halt=True):
         assert (store.root / "abort").exists()
         verified = verify_here(store.root, store.settings, broker_version=rules_of_release(release))
         assert verified.verdicts.differences == [], f"{release}: {store.root}"

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.real_store import RELEASES, RealStore, RealStoreFailed
-from support.rebuilding import rules_of_release
-from support.store_to_start import configure
+from support.store_to_start import configure, lock_held
+from support.verifying import preflight_here
 from support.wrong_stores import QUEUE_FILE, SEGMENT, SETTINGS, cut_units, said_of, served
 
-from jobs.preflight.preflight import safe_to_start
 from storeformat.storage import local_status
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -24,11 +19,9 @@ pytestmark = pytest.mark.realstore
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("halt", [False, True], ids=["stopped", "killed"])
 def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> None:
-    stores = RealStore(release).write(tmp_path, 8, seed=78_000 + halt, halt=halt)
-    for store in stores:
-        settings: dict[str, Any] = {name: str(value) for name, value in store.settings.items()}
+    for store in RealStore(release).write(tmp_path, 8, seed=78_000 + halt, halt=halt):
         configure(store.root)
-        answer = safe_to_start(str(store.root), BrokerConf(settings), rules_of_release(release))
+        answer = preflight_here(store.root, store.settings, release)
         assert answer.safe, (store.root.name, answer.lines())
 
 
@@ -36,9 +29,8 @@ def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> No
 def test_members_of_a_group_are_safe(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_status, "space_of", lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39))
     for store in RealStore(release).write(tmp_path, 3, seed=78_500, features=["dledger"]):
-        settings = {name: str(value).lower() for name, value in store.settings.items()}
         configure(store.root)
-        answer = safe_to_start(str(store.root), BrokerConf(settings), rules_of_release(release))
+        answer = preflight_here(store.root, store.settings, release)
         assert answer.first_line == "safe to start", answer.lines()
 
 
@@ -46,25 +38,16 @@ def test_members_of_a_group_are_safe(release: str, tmp_path: Path, monkeypatch: 
 def test_a_store_in_use(release: str, tmp_path: Path) -> None:
     (written,) = RealStore(release).write(tmp_path, 1, seed=79_500, settings=SETTINGS, messages=30)
     configure(written.root)
-    program = (
-        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
-    )
-    line = [sys.executable, "-c", program, str(written.root / "lock")]
-    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_held(written.root):
         assert [reason.rule for reason in said_of(written.root, release).reasons] == ["store_in_use"]
         with pytest.raises(RealStoreFailed, match="Lock failed"):
             RealStore(release).open([written.root])
-        holder.communicate("\n")
     assert said_of(written.root, release).safe
     assert RealStore(release).open([written.root])[0].store.loaded
 
 
 def with_an_empty_last_file(root: Path, queue: tuple[str, int], offsets: list[int]) -> tuple[Path, int]:
-    """Cuts log and queues where the last file of a queue would begin, and makes that file; returns it, and the queue's
-    end.
-    """
+    """Cuts log and queues where a queue's last file would begin, and makes it; returns it, and the queue's end."""
     end = (len(offsets) - 1) // (QUEUE_FILE // 20) * (QUEUE_FILE // 20)
     cut_units(root, offsets[end])
     for path in sorted((root / "commitlog").iterdir()):

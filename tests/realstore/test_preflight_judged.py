@@ -1,7 +1,5 @@
-"""What ``preflight`` says of a store, and what the store of each release then does: against the advice, and after it.
-
-One store a release, written by that release. Each case is a copy with one thing wrong. The broker's store opens it
-as it is, and another copy after the cure; what was served before and is not any more is lost.
+"""What ``preflight`` says of a store, and what the store of each release then does: against the advice, and after the
+cure. Each case is a copy with one thing wrong; what was served before and is not any more is lost.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A log that is shorter than its queues, and a group that had read all: ``ends`` (topic, queue id, end) of the
-    reasons, ``after`` those that are left when their cure is done.
-    """
+    """A log that is shorter than its queues, and a group that had read all; ``after``: reasons that a cure leaves."""
 
     ends: list[tuple[str, str, str]]
     after: list[Reason]
@@ -72,8 +68,7 @@ def tried_ahead(facts: Facts, root: Path, judge: RealStore) -> Ahead:
     cures = [(topic, queue_id, end) for queue_id, topic, end in said]
     for topic, queue_id, end in cures:
         table[f"{topic}@readers"][int(queue_id)] = int(end)
-    after = ahead()
-    return Ahead(cures, after, judge.open([root], put=True, ask=False)[0])
+    return Ahead(cures, ahead(), judge.open([root], put=True, ask=False)[0])
 
 
 @dataclass(frozen=True)
@@ -194,9 +189,7 @@ class TestAgainstTheAdvice:
         assert not story.cases[name].opened.store.loaded
 
     def test_of_a_queue_of_fillers_nothing_is_served(self, story: Story) -> None:
-        """Nor of any other up to 4.9.8, which stops as after a crash: recovery takes the fillers for a message at the
-        2 GiB mark of the log, and what lies before it for dispatched.
-        """
+        """Nor of any other up to 4.9.8: recovery takes the fillers for a message at the 2 GiB mark of the log."""
         lost = story.lost(story.cases["fillers_alone"].opened)
         assert lost >= set(story.facts.served[story.facts.largest_queue])
 
@@ -206,5 +199,4 @@ class TestAgainstTheAdvice:
         assert len(story.lost(opened)) == LAG
 
     def test_queues_without_a_log_are_deleted(self, story: Story) -> None:
-        opened = story.cases["log_gone"].opened
-        assert sum(map(len, served(opened).values())) == 0
+        assert sum(map(len, served(story.cases["log_gone"].opened).values())) == 0

@@ -24,14 +24,11 @@ import pytest
 from support.real_broker import RELEASES
 from support.real_store import RealStore, RealStoreFailed
 from support.rebuilding import rebuild_here, rules_of_release
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
-from storeformat.store.broker_conf import BrokerConf
 
 pytest.importorskip("rocksdict")
-from support.rocksdb_stores import broker_settings
-
 pytestmark = pytest.mark.realstore
 
 SETTINGS: Mapping[str, Any] = {
@@ -43,8 +40,8 @@ RULES = {"database_not_read", "messages_not_served"}
 
 
 def said_of(root: Path, release: str) -> Answer:
-    settings = {"fileReservedTime": "999999", "cleanFileForciblyEnable": "false"}
-    answer = safe_to_start(str(root), BrokerConf(broker_settings(ROCKSDB, **settings)), rules_of_release(release))
+    settings = {**ROCKSDB, "fileReservedTime": 999_999, "cleanFileForciblyEnable": False}
+    answer = preflight_here(root, settings, release)
     # no broker was around: there is no configuration, which other tests are about
     return Answer(tuple(reason for reason in answer.reasons if reason.rule in RULES))
 
@@ -136,9 +133,7 @@ def test_the_record_at_the_end_of_the_database_is_passed_over(story: Story) -> N
 
 
 def test_what_lies_before_the_last_ten_segments_is_not_served(story: Story) -> None:
-    """Up to 5.3.3 the start goes back as far as the database, and passes over the record at its end alone. A reader
-    stops at the first message that a queue lacks; in 5.5.0 the store throws there.
-    """
+    """Up to 5.3.3 the start goes back as far as the database. Where a queue lacks a message, 5.5.0 throws."""
     assert len(story.begins) > 11
     bounded = story.release != "5.3.3"
     assert rules(story.cases["far"]) == [("messages_not_served", True)]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.derived_files import derived
 from support.real_store import (
     FEATURES,
     RELEASES,
@@ -19,6 +18,7 @@ from support.real_store import (
     RealStoreUnavailable,
     Store,
     build,
+    derived,
     wiped_copy,
 )
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.derived_files import QUEUES, derived, differing
-from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, wiped_copy
+from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, derived, differing, put_derived, wiped_copy
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log.opening import open_store
@@ -40,8 +39,7 @@ class Judged:
 
 
 def kinds_of(release: str, number: int, every_kind: int) -> tuple[str, ...]:
-    """What a random store has: names that are hard on a file system in every second, a clock that is set back in every
-    third."""
+    """Names that are hard on a file system in every second store, a clock that is set back in every third."""
     odd = [name for every, name in ((2, "odd_names"), (3, "unsteady_clock")) if number % every == 0]
     return (*(FEATURES[release] if number < every_kind else ()), *odd)
 
@@ -49,22 +47,15 @@ def kinds_of(release: str, number: int, every_kind: int) -> tuple[str, ...]:
 def judge(release: str, directory: Path, counts: tuple[int, int], seed: int) -> Judged:
     every_kind = counts[0]
     stores = RealStore(release).write(
-        directory / "written",
-        sum(counts),
-        seed=seed,
-        features=lambda number: kinds_of(release, number, every_kind),
+        directory / "written", sum(counts), seed=seed, features=lambda number: kinds_of(release, number, every_kind)
     )
     rebuilt = []
     for number, store in enumerate(stores):
         log = directory / "logs" / store.root.name
         shutil.copytree(store.root / "commitlog", log / "commitlog")
-        built = rebuild_here(
-            log,
-            directory / "rebuilt" / store.root.name,
-            store.settings,
-            broker_version=rules_of_release(release),
-            split_size=random.Random(seed + number).choice(SPLIT_SIZES),
-        )
+        split_size = random.Random(seed + number).choice(SPLIT_SIZES)
+        more = {"broker_version": rules_of_release(release), "split_size": split_size}
+        built = rebuild_here(log, directory / "rebuilt" / store.root.name, store.settings, **more)
         assert built.reading.damaged == []
         rebuilt.append(Path(built.directory))
     return Judged(release, stores, rebuilt, every_kind)
@@ -117,8 +108,7 @@ def test_files_are_those_that_an_old_broker_wrote(release: str, tmp_path: Path) 
 
 def rebuilds_as(version: str, store: Store, work: Path) -> bool:
     """Whether the rules of another release give a store's own files, too."""
-    directory = work / store.root.name
-    built = rebuild_here(store.root, directory, store.settings, broker_version=version)
+    built = rebuild_here(store.root, work / store.root.name, store.settings, broker_version=version)
     return differing(derived(store.root), derived(Path(built.directory))) == []
 
 
@@ -150,11 +140,8 @@ def test_the_broker_takes_the_files_for_its_own(judged: Judged, tmp_path: Path) 
     for store, rebuilt in zip(judged.stores, judged.rebuilt, strict=True):
         root = tmp_path / "ours" / store.root.name
         shutil.copytree(store.root / "commitlog", root / "commitlog")
-        for part in (*QUEUES, "index"):
-            if (rebuilt / part).exists():
-                shutil.copytree(rebuilt / part, root / part)
-        for part in ("checkpoint", "store.json"):
-            shutil.copy(rebuilt / part if part == "checkpoint" else store.root / part, root / part)
+        put_derived(rebuilt, root)
+        shutil.copy(store.root / "store.json", root)
         roots.append(root)
     originals = [Path(shutil.copytree(store.root, tmp_path / "theirs" / store.root.name)) for store in judged.stores]
     for theirs, ours in zip(originals, roots, strict=True):
@@ -218,11 +205,7 @@ def check_batch_queries(store: Store, opened: Opened) -> None:
 
 
 def take_times(target: Path, source: Path) -> None:
-    """Gives the queue files of one store the times of change of the other's.
-
-    4.9.8 searches by time with the files' times of change. Ours are the store times of their last messages; these
-    stores were written in a moment of a shifted clock, so their own files have times that fit no message.
-    """
+    """For 4.9.8, which searches by times of change: those of the originals fit no message, their clock was shifted."""
     for path in (source / "consumequeue").rglob("*"):
         if path.is_file():
             shutil.copystat(path, target / path.relative_to(source))
@@ -253,9 +236,7 @@ def test_thousands_of_queue_ids(release: str, tmp_path: Path) -> None:
     files = derived(built)
     assert differing(derived(store.root), files) == []
     (root / "abort").unlink()
-    for part in ("consumequeue", "index"):
-        shutil.copytree(built / part, root / part)
-    shutil.copy(built / "checkpoint", root)
+    put_derived(built, root)
     (opened,) = broker.open([root], ask=False)
     assert opened.store.loaded
     assert opened.store.queues == store.queues

@@ -1,7 +1,5 @@
-"""What ``preflight`` says will be deleted, and what the store of each release then deletes: which offsets, how soon,
-and how many messages a group had not read.
-
-The disk of these stores is a small memory file system that is filled to a known part, where this user may mount one.
+"""What ``preflight`` says will be deleted, and what the store of each release then deletes, on a small memory file
+system that is filled to a known part: which offsets, how soon, and how many messages a group had not read.
 """
 
 from __future__ import annotations
@@ -17,12 +15,10 @@ from typing import Any
 
 import pytest
 from support.real_store import RELEASES, RealStore
-from support.rebuilding import rules_of_release
 from support.store_to_start import as_fastjson
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer, Reason
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -47,38 +43,24 @@ def hour(ahead: int) -> str:
 
 
 KEEP = {"diskMaxUsedSpaceRatio": 95, "cleanFileForciblyEnable": False}
+
+
+def case(hours: int, when: str, used: int | None = None, *, of_4x: bool = True, **more: Any) -> Case:
+    return Case({**KEEP, "fileReservedTime": hours, "deleteWhen": when, **more}, used, of_4x)
+
+
 CASES = {
-    "in_its_hour": Case({**KEEP, "fileReservedTime": 48, "deleteWhen": "{now}"}),
-    "one_of_its_hours": Case({**KEEP, "fileReservedTime": 48, "deleteWhen": "{later};{now}"}),
-    "in_another_hour": Case({**KEEP, "fileReservedTime": 48, "deleteWhen": "{later}"}),
-    "kept_longer": Case({**KEEP, "fileReservedTime": 200, "deleteWhen": "{now}"}),
-    "disk_above_its_ratio": Case(
-        {**KEEP, "fileReservedTime": 48, "deleteWhen": "{later}", "diskMaxUsedSpaceRatio": 50}, 60
-    ),
-    "forced": Case(
-        {
-            "fileReservedTime": 200,
-            "deleteWhen": "{later}",
-            "diskMaxUsedSpaceRatio": 75,
-            "cleanFileForciblyEnable": True,
-        },
-        88,
-    ),
-    "forced_in_its_hour": Case(
-        {**KEEP, "fileReservedTime": 200, "deleteWhen": "{now}", "cleanFileForciblyEnable": True}, 88
-    ),
-    "not_forced": Case({**KEEP, "fileReservedTime": 200, "deleteWhen": "{later}"}, 88),
-    "full_but_young_enough_to_stay": Case({**KEEP, "fileReservedTime": 48, "deleteWhen": "{later}"}, 88),
-    "forced_from_a_third_on": Case(
-        {
-            **KEEP,
-            "fileReservedTime": 200,
-            "deleteWhen": "{later}",
-            "diskSpaceCleanForciblyRatio": 20,
-            "cleanFileForciblyEnable": True,
-        },
-        40,
-        of_4x=False,
+    "in_its_hour": case(48, "{now}"),
+    "one_of_its_hours": case(48, "{later};{now}"),
+    "in_another_hour": case(48, "{later}"),
+    "kept_longer": case(200, "{now}"),
+    "disk_above_its_ratio": case(48, "{later}", 60, diskMaxUsedSpaceRatio=50),
+    "forced": case(200, "{later}", 88, diskMaxUsedSpaceRatio=75, cleanFileForciblyEnable=True),
+    "forced_in_its_hour": case(200, "{now}", 88, cleanFileForciblyEnable=True),
+    "not_forced": case(200, "{later}", 88),
+    "full_but_young_enough_to_stay": case(48, "{later}", 88),
+    "forced_from_a_third_on": case(
+        200, "{later}", 40, of_4x=False, diskSpaceCleanForciblyRatio=20, cleanFileForciblyEnable=True
     ),
 }
 
@@ -134,8 +116,7 @@ def fill(disk: Path, percent: int | None) -> None:
 
 
 def said_of(root: Path, settings: Mapping[str, Any], release: str) -> Answer:
-    conf = {key: str(value).lower() for key, value in {**SETTINGS, **settings}.items()}
-    return safe_to_start(str(root), BrokerConf(conf), rules_of_release(release))
+    return preflight_here(root, {**SETTINGS, **settings}, release)
 
 
 @dataclass(frozen=True)

@@ -26,28 +26,16 @@ STORES = 6
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
 def test_pairs_are_those_in_the_database(release: str, tmp_path: Path) -> None:
     real = RealStore(release)
-    stores = real.write(
-        tmp_path / "written",
-        STORES,
-        seed=41_000,
-        features=("lmq", "long_topics", "property_crc"),
-        settings={"storeType": "defaultRocksDB"},
-    )
-    for number, (store, theirs) in enumerate(
-        zip(stores, real.rocksdb_pairs([store.root for store in stores]), strict=True)
-    ):
+    features, settings = ("lmq", "long_topics", "property_crc"), {"storeType": "defaultRocksDB"}
+    stores = real.write(tmp_path / "written", STORES, seed=41_000, features=features, settings=settings)
+    pairs = real.rocksdb_pairs([store.root for store in stores])
+    for number, (store, theirs) in enumerate(zip(stores, pairs, strict=True)):
         assert "consumequeue/CURRENT" in [part["part"] for part in parts_not_rebuilt(str(store.root))]
         log, work = tmp_path / f"log-{number}", tmp_path / f"work-{number}"
         shutil.copytree(store.root / "commitlog", log / "commitlog")
         work.mkdir()
-        built = rebuild_here(
-            log,
-            work,
-            store.settings,
-            only=("consumequeue",),
-            broker_version=rules_of_release(release),
-            split_size=(1 << 10, 5_000, 1 << 30)[number % 3],
-        )
+        options = {"broker_version": rules_of_release(release), "split_size": (1 << 10, 5_000, 1 << 30)[number % 3]}
+        built = rebuild_here(log, work, store.settings, only=("consumequeue",), **options)
         ours = pairs_in(Path(built.directory) / "consumequeue")
         assert ours["default"] == theirs["default"]
         assert sum(b"\1%LMQ%" in key for key in ours["default"]) > 0
@@ -58,18 +46,11 @@ def test_pairs_are_those_in_the_database(release: str, tmp_path: Path) -> None:
 
 
 def test_a_store_with_every_part_that_is_not_rebuilt_names_them_all(tmp_path: Path) -> None:
-    """Written by 5.5.0 with all that it puts into RocksDB beside files; timers, compaction and what a whole broker
-    has are put there by hand. (With BatchCQ topics 5.5.0 cannot write queues twice.)
-    """
+    """Written by 5.5.0 with all that it puts into RocksDB beside files; what a whole broker has is put by hand."""
     switches = ("indexRocksDBEnable", "transRocksDBEnable", "rocksdbCQDoubleWriteEnable")
-    separate = "useSeparateStorePathForRocksdbCQ"
-    stores = RealStore("5.5.0").write(
-        tmp_path / "written",
-        2,
-        seed=42_000,
-        features=("lmq", "cq_ext"),
-        settings={**dict.fromkeys(switches, True), separate: True},
-    )
+    settings = dict.fromkeys((*switches, "useSeparateStorePathForRocksdbCQ"), True)
+    written, features = tmp_path / "written", ("lmq", "cq_ext")
+    stores = RealStore("5.5.0").write(written, 2, seed=42_000, features=features, settings=settings)
     by_hand = {
         "compaction/compactionLog/T/0/00000000000000000000": "compaction", "timerwheel": "timerwheel",
         "timerwheel.1048576": "timerwheel.1048576", "timerlog/00000000000000000000": "timerlog",

@@ -51,12 +51,8 @@ def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_
     real = RealStore(release)
     stores = real.write(tmp_path / "written", STORES, seed=43_000, features=FEATURES, settings=before)
     for store in stores:
-        assert (
-            verify_here(
-                store.root, {**store.settings, **before}, broker_version=rules_of_release(release)
-            ).verdicts.counts
-            == {}
-        ), "its own is as it should be"
+        own = verify_here(store.root, {**store.settings, **before}, broker_version=rules_of_release(release))
+        assert own.verdicts.counts == {}, "its own is as it should be"
     copies = [replaced(store, tmp_path / "ours", after) for store in stores]
     known = [queues_of(root, told) for root, told in copies]
     theirs = real.open([store.root for store in stores], put=True, known=known)
@@ -66,12 +62,9 @@ def test_the_broker_takes_the_database_for_its_own(release: str, case: str, tmp_
         assert our.store.end_offset == their.store.end_offset
         assert put_at(our) == put_at(their)
         assert messages(our) == messages(their), store.root
-    for (root, told), our in zip(copies, ours, strict=True):
+    for root, told in copies:
         assert verify_here(root, told, broker_version=rules_of_release(release)).verdicts.counts == {}
-        del our
-    roots = [root for root, _ in copies]
-    again = real.open(roots, put=True, known=known)
-    for first, second in zip(ours, again, strict=True):
+    for first, second in zip(ours, real.open([root for root, _ in copies], put=True, known=known), strict=True):
         assert put_at(second) == {queue: offset + 1 for queue, offset in put_at(first).items()}
 
 
@@ -84,9 +77,7 @@ def queues_of(root: Path, told: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def put_at(opened: Opened) -> dict[tuple[str, int], int]:
-    """The queue offset that the next message of each queue got. (Whether it can be read back at once says nothing: a
-    database gets it a moment later.)
-    """
+    """The queue offset of each queue's next message, which a database can give back a moment later only."""
     assert opened.puts
     return {(put["topic"], put["queueId"]): put["queueOffset"] for put in opened.puts}
 

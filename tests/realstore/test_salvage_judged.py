@@ -1,7 +1,4 @@
-"""Stores of real brokers with damage in the middle: salvaged and repaired, a broker serves every survivor in its place.
-
-Left alone, the same broker would end its log at the damage and delete what follows.
-"""
+"""Stores of real brokers with damage in the middle: salvaged and repaired, each survivor is served in its place."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.real_store import RELEASES, Opened, RealStore, Store
+from support.real_store import RELEASES, Opened, RealStore, Store, put_derived
 from support.rebuilding import rebuild_here, rules_of_release
 
 from jobs.rebuild.rebuild import repair_log
@@ -52,13 +49,8 @@ def test_a_broker_serves_all_survivors_of_a_repaired_log(written: list[Store], t
     roots, lost = [], []
     for number, store in enumerate(written):
         damaged = damaged_copy(store, tmp_path / f"{number}-damaged")
-        built = rebuild_here(
-            damaged,
-            tmp_path / f"{number}-work",
-            store.settings,
-            broker_version=rules_of_release(release),
-            on_damage="salvage",
-        )
+        options = {"broker_version": rules_of_release(release), "on_damage": "salvage"}
+        built = rebuild_here(damaged, tmp_path / f"{number}-work", store.settings, **options)
         assert built.reading.damaged
         repaired = tmp_path / f"{number}-repaired"
         names = repair_log(built.reading, str(repaired))
@@ -66,9 +58,7 @@ def test_a_broker_serves_all_survivors_of_a_repaired_log(written: list[Store], t
         shutil.copytree(damaged / "commitlog", root / "commitlog")
         for name in names:
             shutil.copy(repaired / name, root / "commitlog" / name)
-        for name in ("consumequeue", "index", "checkpoint"):
-            copy = shutil.copytree if (Path(built.directory) / name).is_dir() else shutil.copy
-            copy(Path(built.directory) / name, root / name)
+        put_derived(Path(built.directory), root)
         for name in ("config", "store.json"):
             if (store.root / name).is_dir():
                 shutil.copytree(store.root / name, root / name)
@@ -102,9 +92,7 @@ def with_a_damaged_offset(store: Store, root: Path) -> Path:
 
 
 def test_left_alone_a_broker_deletes_what_survived(written: list[Store], tmp_path: Path) -> None:
-    """Why the log must be repaired first: after a crash the broker reads its log, and ends it at the damage; but where
-    only a record's own offset is damaged it goes on, and so does ``stop``.
-    """
+    """Where only a record's own offset is damaged it goes on, and so does ``stop``."""
     store = written[0]
     damaged, misplaced = damaged_copy(store, tmp_path / "damaged"), with_a_damaged_offset(store, tmp_path / "misplaced")
     read = {}

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from support.real_store import Opened, RealStore, RealStoreFailed
-from support.rebuilding import rules_of_release
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -22,8 +20,7 @@ FILES, ROCKSDB = {"storeType": "default"}, {"storeType": "defaultRocksDB"}
 
 
 def said(root: Path, release: str, settings: Mapping[str, Any]) -> Answer:
-    conf = {name: str(value) for name, value in {**SETTINGS, "fileReservedTime": 99_999, **settings}.items()}
-    return safe_to_start(str(root), BrokerConf(conf), rules_of_release(release))
+    return preflight_here(root, {**SETTINGS, "fileReservedTime": 99_999, **settings}, release)
 
 
 def names_store_type(answer: Answer) -> bool:
@@ -36,9 +33,7 @@ def served(opened: Opened) -> set[int]:
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
 def test_queues_of_the_other_kind_are_not_served(release: str, tmp_path: Path) -> None:
-    """The same messages in files and in RocksDB: the log follows from the seed. Which queues a database has, the store
-    does not tell: its pairs do.
-    """
+    """The same messages in both kinds, from one seed; which queues a database has, its pairs say."""
     judge, messages = RealStore(release), set()
     for name, own, other in (("files", FILES, ROCKSDB), ("rocksdb", ROCKSDB, FILES)):
         (written,) = judge.write(tmp_path / name, 1, seed=81_000, settings={**SETTINGS, **own}, messages=900)
@@ -64,6 +59,6 @@ def test_a_database_on_the_other_path_ends_the_start(tmp_path: Path) -> None:
     judge = RealStore("5.5.0")
     (written,) = judge.write(tmp_path / "written", 1, seed=82_000, settings={**SETTINGS, **ROCKSDB}, messages=60)
     apart = {**ROCKSDB, "useSeparateStorePathForRocksdbCQ": True}
-    assert names_store_type(said(written.root, "5.5.0", {name: str(value).lower() for name, value in apart.items()}))
+    assert names_store_type(said(written.root, "5.5.0", apart))
     with pytest.raises(RealStoreFailed, match="maybe incompatible config"):
         judge.open([written.root], apart)

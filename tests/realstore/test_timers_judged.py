@@ -20,13 +20,11 @@ import pytest
 from support.drilling import run_job
 from support.real_broker import SINCE_5
 from support.real_store import RealStore
-from support.rebuilding import rules_of_release
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
-from storeformat.store.broker_conf import BrokerConf
 
 pytestmark = pytest.mark.realstore
 
@@ -44,9 +42,7 @@ COMBINATIONS = [*itertools.product(WHEEL, LOG, CHECK), ("short", "kept", "kept")
 
 @dataclass(frozen=True)
 class Tried:
-    """What was said of a store, how often each message would come by its number in the queue (None: the timer does not
-    start), and how often after the cure.
-    """
+    """What was said, and how often each message would come, by its number (None: no start), now and when cured."""
 
     said: tuple[Reason, ...]
     comes: list[int] | None
@@ -117,9 +113,8 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             shutil.copytree(scratch / "whole", root)
             lose(root, *states)
             roots.append(root)
-        told = BrokerConf({name: str(value) for name, value in SETTINGS.items()})
-        answer = safe_to_start(str(root), told, rules_of_release(release))
-        said.append(tuple(reason for reason in answer.reasons if reason.rule.startswith("timer")))
+        reasons = preflight_here(root, SETTINGS, release).reasons
+        said.append(tuple(reason for reason in reasons if reason.rule.startswith("timer")))
         cure(root)
     loaded = judge.load_timers(roots, SETTINGS)
     counts = [comes(root, placed, offset) for root, offset in zip(roots, loaded, strict=True)]

@@ -61,15 +61,8 @@ class IndexFile:
         return True
 
     def to_bytes(self) -> bytes:
-        header = struct.pack(
-            ">qqqqii",
-            self.begin_timestamp,
-            self.end_timestamp,
-            self.begin_phy_offset,
-            self.end_phy_offset,
-            self.hash_slot_count,
-            self.index_count,
-        )
+        places = (self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset)
+        header = struct.pack(">qqqqii", *places, self.hash_slot_count, self.index_count)
         table = struct.pack(f">{len(self.slots)}i", *self.slots)
         entries = (bytes(20) + b"".join(self.entries)).ljust(20 * self.max_index_num, b"\0")
         return header + table + entries
@@ -88,8 +81,7 @@ class IndexService:
     files: list[IndexFile] = field(default_factory=list)
 
     def build_index(self, request: DispatchRequest) -> None:
-        file = self._get_and_create_last_index_file()
-        if request.commit_log_offset < file.end_phy_offset:
+        if request.commit_log_offset < self._get_and_create_last_index_file().end_phy_offset:
             return
         if request.transaction_type == TRANSACTION_ROLLBACK_TYPE:
             return
@@ -112,11 +104,8 @@ class IndexService:
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_write_full():
             return last
-        new = IndexFile(
-            slots=[0] * self.settings.max_hash_slot_num,
-            max_index_num=self.settings.max_index_num,
-            counts_every_put=self.settings.version <= (4, 7, 0),
-        )
+        settings = self.settings
+        new = IndexFile([0] * settings.max_hash_slot_num, settings.max_index_num, settings.version <= (4, 7, 0))
         if last is not None and last.end_phy_offset > 0:
             new.begin_phy_offset = new.end_phy_offset = last.end_phy_offset
         if last is not None and last.end_timestamp > 0:

@@ -44,8 +44,6 @@ LONG_MIN_VALUE = -(1 << 63)
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------
-
-
 def walk(
     segments: Mapping[int, bytes],
     settings: BrokerSettings,
@@ -54,11 +52,9 @@ def walk(
     recovery: bool = False,
     step_over_foreign: bool = True,
 ) -> Iterator[DispatchRequest]:
-    """The requests that a broker dispatches from a log, in order.
-
-    A running broker (``ReputMessageService#doReput`` of a master) skips the rest of a segment where it meets no record.
-    With ``recovery`` it is ``CommitLog#recoverAbnormally`` from the first segment: bodies are checked, and the first
-    failure ends the log. ``until`` is the log's end where bytes of an older one lie after it.
+    """The requests that a running broker dispatches, in order (``ReputMessageService#doReput`` of a master): it skips
+    the rest of a segment where it meets no record. With ``recovery`` as ``CommitLog#recoverAbnormally`` from the first
+    segment.
     """
     if not segments:
         return
@@ -94,8 +90,6 @@ def walk(
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------
-
-
 @dataclass
 class QueueFiles:
     """The files of one queue by their base offset, and where the next unit goes."""
@@ -159,18 +153,8 @@ class BatchConsumeQueue(QueueFiles):
         if request.msg_base_offset == 0:
             self.begin_again()
         self.max_msg_phy_offset_in_commit_log = request.commit_log_offset
-        self.append(
-            BATCH_UNIT.pack(
-                request.commit_log_offset,
-                request.msg_size,
-                request.tags_code,
-                request.store_timestamp,
-                request.msg_base_offset,
-                request.batch_size,
-                -1,
-                0,
-            )
-        )
+        place = (request.commit_log_offset, request.msg_size, request.tags_code, request.store_timestamp)
+        self.append(BATCH_UNIT.pack(*place, request.msg_base_offset, request.batch_size, -1, 0))
 
 
 @dataclass
@@ -193,8 +177,6 @@ class ConsumeQueueExt(QueueFiles):
 
 
 # --- dispatch ---------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Broker:
     """The dispatchers of one broker and what they have written."""
@@ -284,12 +266,8 @@ class Broker:
     def files(self) -> dict[str, bytes]:
         """The files of all queues by their path below the store's root."""
         files: dict[str, bytes] = {}
-        kinds: tuple[tuple[str, Mapping[tuple[str, int], QueueFiles]], ...] = (
-            ("consumequeue", self.queues),
-            ("batchconsumequeue", self.batch_queues),
-            ("consumequeue_ext", self.exts),
-        )
-        for directory, queues in kinds:
+        kinds = {"consumequeue": self.queues, "batchconsumequeue": self.batch_queues, "consumequeue_ext": self.exts}
+        for directory, queues in kinds.items():
             for (topic, queue_id), queue in queues.items():
                 for base, data in queue.files.items():
                     files[f"{directory}/{topic}/{queue_id}/{base:020d}"] = bytes(data)
@@ -319,10 +297,7 @@ def dispatch(
     recovery: bool = False,
     step_over_foreign: bool = True,
 ) -> Broker:
-    """A broker that has dispatched the whole log (records that begin below ``until``), as ``walk`` reads it.
-
-    ``index_from`` leaves the records below it out of the index.
-    """
+    """A broker that dispatched the log below ``until``, as ``walk`` reads it; its index begins at ``index_from``."""
     broker = Broker(settings or BrokerSettings(), index_from=index_from)
     for request in walk(segments, broker.settings, until=until, recovery=recovery, step_over_foreign=step_over_foreign):
         broker.do_dispatch(request)

@@ -1,7 +1,4 @@
-"""Random damage: logs of short records, and what one to three random accidents leave of their segments.
-
-``support.salvage_trials`` lets the driver read what comes out of it, and judges the outcome.
-"""
+"""Random damage: logs of short records, and what one to three random accidents leave of their segments."""
 
 from __future__ import annotations
 

@@ -13,11 +13,7 @@ _PIECE = 256 << 20
 
 
 def write_distinct_log(segment: Path, size: int, *, message_bytes: int = 1000) -> int:
-    """Writes one segment of nearly ``size`` bytes of records, returns how many there are.
-
-    The second half of a record's UNIQ_KEY is its number, in hexadecimal digits. Zeros lie after the records,
-    as in a segment that is being written.
-    """
+    """Writes a segment of nearly ``size`` bytes and returns its records; half of a UNIQ_KEY is the record's number."""
     written = messages = 0
     with segment.open("wb") as file:
         while size - written >= 2 * TEMPLATES * message_bytes:

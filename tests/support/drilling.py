@@ -1,8 +1,7 @@
-"""What drills with a real broker share: the night's beginning (``crash``), the command line, and how to compare.
+"""What drills with a real broker share: ``crash``, the command line, and how to compare.
 
-``crash`` has messages of every kind sent, a part of them read by a group, and everything asked; then the broker is
-killed, and what it had derived from its log is gone. Before that, on the live broker, a rebuild is made and a publish
-is tried.
+``crash`` has messages of every kind sent, a part of them read by a group, and everything asked; on the live broker a
+rebuild is made and a publish tried. Then it is killed, and what it had derived from its log is gone.
 """
 
 from __future__ import annotations
@@ -87,7 +86,8 @@ def crash(site: BrokerSite) -> Crashed:
         {**GROUP, "messages": 150},
         ASK,
     )
-    await_offsets(store, group["committed"])
+    await_numbers(store, "consumerOffset.json", "Normal@readers", group["committed"])
+    await_numbers(store, "delayOffset.json", "offsetTable", {"1": DELIVERED})
     live_output = site.scratch / "rebuilt-live"
     live_rebuild = run_job(
         "rebuild", "--store", store, "--output", live_output, "--broker-conf", site.broker_conf(store)
@@ -177,12 +177,6 @@ def _digests(store: Path, part: str) -> dict[str, str]:
 
 def files_of(store: Path) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
     return queue_files(store), index_files(store), log_files(store)
-
-
-def await_offsets(store: Path, committed: Mapping[str, int]) -> None:
-    """Waits until the offsets of the group, and of what delivers delayed messages, are on disk."""
-    await_numbers(store, "consumerOffset.json", "Normal@readers", committed)
-    await_numbers(store, "delayOffset.json", "offsetTable", {"1": DELIVERED})
 
 
 def await_numbers(store: Path, name: str, table: str, numbers: Mapping[str, int]) -> None:

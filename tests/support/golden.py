@@ -1,8 +1,4 @@
-"""Stores that real brokers wrote (``tests/golden``): how to find and unpack them.
-
-``tests/golden/README.md`` says how the stores were made and ``manifest.json`` describes each one; this module is
-the only reader of both. ``support.golden_differences`` compares with them.
-"""
+"""Stores that real brokers wrote: the only reader of ``tests/golden`` (its README says how they were made)."""
 
 from __future__ import annotations
 
@@ -143,11 +139,7 @@ def _session_directory() -> Path:
 
 
 def unpack(name: str | GoldenStore, directory: Path | None = None) -> Path:
-    """The root of the named store, unpacked below ``directory`` unless it already is.
-
-    Without a directory it is one copy for the whole process, read by everybody and changed by nobody: give a directory
-    of your own to a test that changes files.
-    """
+    """The named store's root below ``directory``; without one it is shared by the process, and changed by nobody."""
     (store,) = [name] if isinstance(name, GoldenStore) else stores(name)
     if directory is None:
         directory = _session_directory()

@@ -31,16 +31,7 @@ PRE_BLANK = CQ_UNIT.pack(0, 0x7FFFFFFF, 0)
 UNWRITTEN = bytes(CQ_UNIT.size)
 
 CQ_FIELDS = ("phy_offset", "size", "tags_code")
-BATCH_FIELDS = (
-    "phy_offset",
-    "size",
-    "tags_code",
-    "store_time",
-    "msg_base_offset",
-    "batch_size",
-    "compacted",
-    "reserved",
-)
+BATCH_FIELDS = (*CQ_FIELDS, "store_time", "msg_base_offset", "batch_size", "compacted", "reserved")
 INDEX_HEADER_FIELDS = (
     "begin_timestamp",
     "end_timestamp",
@@ -66,13 +57,8 @@ class Difference:
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------
-
-
 def queue_differences(expected_root: Path, actual_root: Path, store: GoldenStore) -> list[Difference]:
-    """What differs between the broker's consume queues (also batch and ext) and those below ``actual_root``.
-
-    The actual queues must come from the log below ``dispatched_up_to`` where the store has it.
-    """
+    """What differs in consume, batch and ext queues; the actual ones are of the log below ``dispatched_up_to``."""
     differences: list[Difference] = []
     for artefact in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
         expected = _files_below(expected_root / artefact)
@@ -203,16 +189,11 @@ def _decoded(layout: struct.Struct, fields: tuple[str, ...], data: bytes, positi
 
 
 # --- index ------------------------------------------------------------------------------------------------------
-
-
 def index_differences(
     expected_root: Path, actual_root: Path, store: GoldenStore, *, from_begin: bool = True
 ) -> list[Difference]:
-    """What differs between the broker's index files and those below ``actual_root``, in order of name.
-
-    A store with ``index_begins_at`` lost its older entries. With ``from_begin`` the actual index is one of the whole
-    log, and the pairs of key hash and offset from there on are compared; without it, it holds the records from there
-    on only and every byte counts.
+    """What differs between index files, in order of name. Of a store with ``index_begins_at`` the pairs of key hash and
+    offset from there on are compared; without ``from_begin`` the actual index has no others, and every byte counts.
     """
     slots = int(store.settings["maxHashSlotNum"])
     expected, actual = _files_below(expected_root / "index"), _files_below(actual_root / "index")
@@ -255,8 +236,7 @@ def _compare_pairs(
 
 def _pairs(files: Iterable[bytes], slots: int) -> Iterator[tuple[int, int]]:
     for data in files:
-        count = INDEX_HEADER.unpack_from(data)[5]
-        for number in range(1, count):
+        for number in range(1, INDEX_HEADER.unpack_from(data)[5]):
             key_hash, phy_offset, _, _ = INDEX_ENTRY.unpack_from(data, 40 + 4 * slots + INDEX_ENTRY.size * number)
             yield key_hash, phy_offset
 

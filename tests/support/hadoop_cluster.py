@@ -78,8 +78,7 @@ def hadoop_cluster(directory: Path, *, yarn: bool = False) -> Iterator[HadoopClu
         )  # fmt: skip
     try:
         assert HadoopCluster._stream(process.stdout).readline() == "READY\n", (directory / "cluster.log").read_text()
-        site = (directory / "conf" / "core-site.xml").read_text()
-        found = re.search(r"hdfs://[^<]+", site)
+        found = re.search(r"hdfs://[^<]+", (directory / "conf" / "core-site.xml").read_text())
         assert found is not None
         yield HadoopCluster(directory / "conf", found[0], process)
     finally:

@@ -18,8 +18,7 @@ def laid_out(values: list[bytes]) -> tuple[np.ndarray[Any, Any], Spans]:
     """The values one after the other with gaps between them, the last one at the very end of the data."""
     lengths = np.array([len(value) for value in values], np.int32)
     starts = np.cumsum(lengths + np.int64(3)) - lengths
-    data = b"".join(b"gap" + value for value in values)
-    return padded(data), Spans(starts.astype(np.int64), lengths)
+    return padded(b"".join(b"gap" + value for value in values)), Spans(starts.astype(np.int64), lengths)
 
 
 def assert_same(found: Any, expected: Any, what: str) -> None:

@@ -1,5 +1,4 @@
-"""Runs a job in processes to which a fault comes just before one of their changes of the file system: SIGKILL, another
-signal, or an error in the change's place.
+"""Runs a job in processes to which a fault comes just before one of their changes of the file system.
 
 A change is a system call (``support.system_calls``), so that all code counts, whatever it is written in. One driver
 process imports everything once and forks for each run.
@@ -42,9 +41,7 @@ _HERE = Path(__file__).resolve()
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended: ``killed``, or with an exit code of its own (of a job 0 done, 1 an exception, which is in
-    ``trace``; a command line has its own, and ``trace`` is what it said).
-    """
+    """How a run ended; ``exit_code`` 1 of a job is an exception, which is in ``trace``, as is what a command said."""
 
     killed: bool
     exit_code: int

@@ -5,6 +5,7 @@ python tests/support/loading.py STEP STORE TABLE [BROKER]
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from deltalake import DeltaTable  # noqa: E402
 from support.here import tasks_here  # noqa: E402
+from support.store_builder import LogBuilder  # noqa: E402
 
 from jobs.contract.options import LoadOptions  # noqa: E402
 from jobs.contract.report import Report  # noqa: E402
@@ -25,6 +28,7 @@ from jobs.table.drafts import Drafts  # noqa: E402
 from jobs.table.messages_table import MessagesTable  # noqa: E402
 from udfs.table.parquet_files import DraftTask  # noqa: E402
 
+SEGMENT = 1 << 16
 STEPS = ("drafting", "drafted", "judged", "committed")
 """Where a load dies: with the first split drafted, with all of them, before its commit, and right after it."""
 
@@ -34,6 +38,45 @@ def load_here(store: Path, table: Path | str, **more: Any) -> Report:
     options = LoadOptions(**{"store": str(store), "table": str(table), "cluster": "c", "broker": "b", **more})
     with tasks_here():
         return load.run(options, Reporter(quiet=True))
+
+
+class Bench:
+    """A log, a table, and loads of the one into the other."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.log = LogBuilder(SEGMENT)
+        self.table = str(work / "messages")
+
+    def messages(self, count: int, **fields: Any) -> None:
+        for number in range(count):
+            self.log.clock += 1000
+            self.log.message(
+                topic=f"T{number % 3}", queue_id=number % 2, body=b"x" * (number % 50), keys=f"k{number}", **fields
+            )
+
+    def load(self, name: str = "store", **options: Any) -> Report:
+        return self.load_of(self.log.write(self.work / name), **options)
+
+    def load_of(self, root: Path, **options: Any) -> Report:
+        return load_here(root, **{"table": self.table, **options})
+
+    def rows(self, broker: str = "b") -> list[int]:
+        """Offsets of a broker's rows, twice where they are there twice."""
+        return sorted(row["commit_log_offset"] for row in self.table_rows("broker") if row["broker"] == broker)
+
+    def table_rows(self, *columns: str) -> list[dict[str, Any]]:
+        """All rows by their offset, with these columns."""
+        found = DeltaTable(self.table).to_pyarrow_dataset().to_table(columns=["commit_log_offset", *columns])
+        return sorted(found.to_pylist(), key=lambda row: row["commit_log_offset"])
+
+    @property
+    def expected(self) -> list[int]:
+        return [placed.offset for placed in self.log.records]
+
+    def metadata(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(DeltaTable(self.table).history(1)[0]["userMetadata"])
+        return found
 
 
 def die(*unused: Any) -> None:

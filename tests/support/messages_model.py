@@ -24,8 +24,7 @@ def rows(
     size = settings.mapped_file_size_commit_log
     for request in walk(segments, settings, until=until):
         base = request.commit_log_offset - request.commit_log_offset % size
-        record = memoryview(segments[base])[request.commit_log_offset - base :][: request.msg_size]
-        row = _fixed_fields(record)
+        row = _fixed_fields(memoryview(segments[base])[request.commit_log_offset - base :][: request.msg_size])
         store_host = row.pop("raw_store_host")
         stored = row["store_timestamp"]
         properties = dict(request.properties or {})

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 @dataclass
 class History:
-    """One queue and one group over time: ``end`` messages were stored, those below ``begin`` deleted since; the group
-    committed ``commits``, one after the other, without ever going back.
-    """
+    """One queue and one group: messages from ``begin`` to ``end`` are left, and ``commits`` never went back."""
 
     begin: int
     end: int

@@ -78,9 +78,7 @@ SMALL = {"maxHashSlotNum": SLOTS, "maxIndexNum": 4, "mappedFileSizeConsumeQueue"
 
 
 def three_a_file(work: Path, count: int, *, step: int = 0, topic: str = "T") -> Path:
-    """A store of records with a key each: three fill a segment, an index file and a file of the queue;
-    ``step`` ms apart.
-    """
+    """A store of records ``step`` ms apart: three fill a segment, an index file and a file of the queue."""
     log = LogBuilder(4096)
     for number in range(count):
         log.message(topic=topic, keys=f"k{number}", body=bytes(1100), store_timestamp=1_600_000_000_000 + step * number)

@@ -79,8 +79,7 @@ def make_case(directory: Path, name: str, **options: Any) -> Case:
     (store,) = golden.stores(name)
     root = golden.unpack(store, directory)
     configure(root)
-    built = rebuild_here(root, directory / "work", store.settings, **options)
-    return Case(root, Path(built.directory))
+    return Case(root, Path(rebuild_here(root, directory / "work", store.settings, **options).directory))
 
 
 def make_small_case(directory: Path) -> Case:

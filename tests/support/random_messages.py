@@ -52,9 +52,7 @@ _PLAIN_TOPICS = {
 
 
 def usual_messages(seed: int, count: int) -> list[Row]:
-    """Random messages as a slow count can tell them: no NULL where brokers store none, whole milliseconds, no timers,
-    properties that can be parsed.
-    """
+    """Random messages as a slow count can tell them: no odd NULL, whole milliseconds, no timers, sound properties."""
     rows = messages(seed, count)
     for row in rows:
         row["cluster"], row["broker"] = row["cluster"] or "d", row["broker"] or "a"

@@ -1,11 +1,8 @@
-"""A whole real broker: the name server and the broker of one release on loopback, and clients that use them.
+"""A whole real broker: the published name server and broker of one release on loopback, and clients that use them.
 
-The published jars of a release run as they are (``NamesrvStartup``, ``BrokerStartup``), each in a process of its own,
-so that ``kill`` is a real ``kill -9``. Segments, queue files and index files are small. What clients do is one more
-process for each call of ``clients``, made of the sources in ``tests/realstore/broker/``: ``Clients`` has the commands.
-
-No process outlives its test, however that ends: every server runs for as long as its standard input is open, and that
-is held here. All addresses are those of the loopback; everything written, logs too, lies in the scratch directory.
+Each runs in a process of its own, so that ``kill`` is a real ``kill -9``; what clients do (``tests/realstore/broker/``)
+is one more for each call of ``clients``. No process outlives its test, however that ends: every server runs for as long
+as its standard input is open, and that is held here. Everything written, logs too, lies in the scratch directory.
 """
 
 from __future__ import annotations
@@ -122,10 +119,7 @@ class Server:
 
 @dataclass
 class BrokerSite:
-    """A name server, and at most one broker at a time, over any store; a context manager.
-
-    ``start(store)`` brings the broker up, ``kill`` and ``stop`` end it; ``broker_conf(store)`` writes its broker.conf.
-    """
+    """A name server, and at most one broker at a time, over any store; a context manager."""
 
     release: str
     scratch: Path
@@ -309,11 +303,8 @@ class BrokerSite:
 
 @dataclass
 class BrokerPair(BrokerSite):
-    """A name server, a master that acknowledges what its slave has, and that slave, which replicates the log over
-    loopback (DefaultHAService); a context manager.
-
-    ``start`` and the rest are the master's. A slave takes topics, offsets and groups from its master every minute
-    (SlaveSynchronize), but one of 5.5.0 no offsets; ``await_alike`` returns when stores are the same.
+    """A name server, a master that acknowledges what its slave has, and that slave (DefaultHAService). A slave takes
+    topics, offsets and groups from its master every minute (SlaveSynchronize), but one of 5.5.0 no offsets.
     """
 
     slave: Server | None = None
@@ -354,6 +345,69 @@ class BrokerPair(BrokerSite):
         if self.slave is not None:
             self.slave.kill()
             self.slave = None
+        super()._end()
+
+
+@dataclass
+class BrokerGroup(BrokerSite):
+    """A name server with a controller, which elects any member alive, so that logs part; clients talk to ``master``."""
+
+    master: str = ""
+    members: dict[str, Server] = field(default_factory=dict)
+    _ports: dict[str, int] = field(default_factory=dict)
+    _controller_port: int = 0
+
+    def __enter__(self) -> BrokerGroup:  # noqa: PYI034  (Self is not in typing before Python 3.11)
+        self._controller_port, _ = free_ports()
+        super().__enter__()
+        assert self._name_server is not None
+        self._name_server.await_words("The ControllerManager boot success")
+        return self
+
+    def _name_server_settings(self) -> Mapping[str, Any]:
+        return {
+            "enableControllerInNamesrv": "true",
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-127.0.0.1:{self._controller_port}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": self.scratch / "controller",
+            "mappedFileSize": 1 << 20,
+            "enableElectUncleanMaster": "true",
+            "scanInactiveMasterInterval": 1000,
+        }
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._ports[self.master]}"
+
+    def member_conf(self, name: str, store: Path) -> Path:
+        """Returns the configuration file of a member with that store, written anew."""
+        port = self._ports.setdefault(name, free_ports()[1])
+        return self.broker_conf(
+            store, brokerId=-1, brokerRole="SLAVE", enableControllerMode=True, listenPort=port, haListenPort=port + 1,
+            controllerAddr=f"127.0.0.1:{self._controller_port}", syncControllerMetadataPeriod=1000,
+            syncBrokerMetadataPeriod=1000,
+        )  # fmt: skip
+
+    def start_member(self, name: str, store: Path) -> None:
+        """Returns when a member is up and has its role."""
+        known = self._registered()
+        self.members[name] = self._serve_broker(self.member_conf(name, store))
+        self.members[name].await_words("boot success")
+        self._await_registered(known + 1)
+
+    def stop_member(self, name: str) -> None:
+        """Shuts a member down cleanly."""
+        self._end_broker(self.members.pop(name).stop)
+
+    def kill_member(self, name: str) -> None:
+        """kill -9 of a member."""
+        self._end_broker(self.members.pop(name).kill)
+
+    def _end(self) -> None:
+        for server in self.members.values():
+            server.kill()
+        self.members.clear()
         super()._end()
 
 

@@ -1,27 +1,8 @@
-"""The real broker's store as judge: drives the published ``DefaultMessageStore`` of one Apache RocketMQ release.
+"""The real broker's store as judge: drives the published ``DefaultMessageStore`` of one release, a batch in one JVM.
 
-Maven fetches the release's jars and ``javac`` compiles the driver of ``tests/realstore/`` against them, once; both are
-kept under ``tests/realstore/target/<release>/``. Every call is one JVM that works on a batch of stores side by side.
-
-| command         | what the store does                                                                     |
-|-----------------|-----------------------------------------------------------------------------------------|
-| `write`         | random stores: everything in them but the index file names follows from the seed        |
-| `recover`       | loads and starts, and so rebuilds what is missing as its own recovery sees fit          |
-| `open`          | loads, starts, answers every offset, key and time, takes one more message per queue     |
-| `load`          | loads, and so recovers, but does not start: a member before it meets its group          |
-| `clean`         | loads, starts, and deletes what expires by the settings told                            |
-| `deliver`       | loads, starts to deliver delayed messages, and puts one (4.x)                           |
-| `fill`          | loads, starts, and takes messages until the disk is full                                |
-| `overwritten`   | three members of a DLedger group; the first leader has a tail that the others replace   |
-| `load_timers`   | loads and starts, and its timer loads and recovers beside it (5.x)                      |
-| `rocksdb_pairs` | (the database of its consume queues is read, no store opened)                           |
-| `bench_write`   | a large log of uniform messages (log only: the derived files are removed)               |
-| `bench_recover` | recovers such a log, with the seconds that took                                         |
-
-Differences from a broker: but where told, delayed messages are not delivered and no file expires; index files are
-spaced out in time
-(two created in one millisecond would get one name). A store is never opened in place by the commands that derive:
-``wiped_copy`` makes what a broker finds after a crash and a lost disk.
+Maven fetches the jars and ``javac`` compiles the driver of ``tests/realstore/`` against them, once; both are kept under
+``tests/realstore/target/<release>/``. Differences from a broker: but where told, delayed messages are not delivered and
+no file expires; index files are spaced out in time (two of one millisecond would get one name).
 """
 
 from __future__ import annotations
@@ -55,6 +36,7 @@ FEATURES: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """The kinds of queues and records that a release can write beside the plain ones."""
 
+QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 Settings = Mapping[str, Any]
 
 _HOME = Path(__file__).resolve().parent.parent / "realstore"
@@ -97,11 +79,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Store:
-    """One store directory and what the real store said of it, offsets absolute; ``counts`` is filled by ``write``.
-
-    ``counts``: ``messages`` (records in the log), of these ``prepared`` and ``rolled_back`` (never queued);
-    ``inner_batched`` (messages in the records of batch topics).
-    """
+    """A store and what the real one said of it; of ``counts`` ``prepared`` and ``rolled_back`` are never queued."""
 
     root: Path
     release: str
@@ -116,11 +94,8 @@ class Store:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a store said after ``open``: its state, the answers (shaped like those of the golden stores), its puts.
-
-    ``answers["queues"]`` also holds ``commitLogOffsets``, ``queueOffsets`` and ``sizes`` of every message served, and
-    ``notFoundAt`` with ``status`` where a queue could not be read to its end. ``puts`` has ``topic, queueId,
-    queueOffset, commitLogOffset, served``. ``store.end_offset`` is the end of the log before the puts.
+    """State, answers (as of golden stores, with ``notFoundAt`` where a queue ends early) and puts; ends are before
+    puts.
     """
 
     store: Store
@@ -130,9 +105,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Pulled:
-    """What consumers get of a store: (next offset, commit-log offset) of each message by topic and queue id; None where
-    it does not load or start, with the reason in ``failure``. ``puts`` as those of ``Opened``.
-    """
+    """What consumers get: (next offset, commit-log offset) by queue; None where it does not start, for ``failure``."""
 
     queues: Mapping[tuple[str, int], Sequence[tuple[int, int]]] | None
     puts: Sequence[Mapping[str, Any]]
@@ -141,9 +114,8 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Group:
-    """A DLedger group of ``overwritten``: its members' stores ``n0``, ``n1`` and ``n2``, and the old leader's before it
-    came back, ``killed`` and ``stopped``, with the last entry that was committed then. ``forgetful`` is one of those
-    that stayed, the one that lost its checkpoint where it was asked for that.
+    """A DLedger group of ``overwritten``: stores ``n0`` to ``n2``, the old leader's before it came back, ``killed`` and
+    ``stopped``, its last committed entry then, and the member that lost its checkpoint.
     """
 
     root: Path
@@ -179,16 +151,12 @@ class RealStore:
         messages: int = 0,
         halt: bool = False,
     ) -> list[Store]:
-        """Returns ``count`` random stores, ``directory/0000`` and so on, shut down cleanly.
+        """Returns ``count`` random stores, shut down cleanly, or with ``halt`` killed when everything was dispatched.
 
-        ``features``: those of every store, or a function of its number: what ``FEATURES`` has, and for all releases
-        ``dledger`` (the log of a group with one member), ``mixed_log`` (the same, after what the broker wrote before),
-        ``multi_path`` (a log in ``commitlog-a`` and ``commitlog-b``), ``read_only_path`` (one in ``-a``, ``-b`` and
-        ``-c``, of which ``-a`` became read-only), ``unsteady_clock`` (it is set back now and then), ``odd_names``
-        (topics beyond ASCII, queue ids up to 65,535) and ``many_queues`` (as many of these ids as there are messages).
-        ``settings`` win over those drawn from the
-        seed. ``messages`` sets the number of steps (a step puts one to six messages). ``halt`` ends the process without
-        shutdown, everything dispatched.
+        ``features`` (of all, or of a number): ``FEATURES``, and for each release ``dledger``, ``mixed_log`` (the same
+        after a plain log), ``multi_path``, ``read_only_path`` (of three paths the first became so), ``unsteady_clock``,
+        ``odd_names`` (topics beyond ASCII, queue ids up to 65,535), ``many_queues``. ``messages`` are steps of 1 to 6
+        puts.
         """
         jobs = [
             {
@@ -207,14 +175,10 @@ class RealStore:
         return stores
 
     def recover(self, roots: Sequence[Path], settings: Settings | None = None) -> list[Store]:
-        """Returns the stores after the real store has loaded, recovered, dispatched and shut them down.
-
-        ``settings`` are added to those of each store's ``store.json``. From 5.4.0 on recovery is told to go back to
-        the first segment (``commitLogRecoverMaxNum``), which a broker does not do by itself.
-        """
-        jobs: list[dict[str, Any]] = [{"root": str(root), "settings": self._recovery(root, settings)} for root in roots]
-        recovered = zip(self._run("recover", jobs), jobs, strict=True)
-        return [self._store(entry, job["settings"]) for entry, job in recovered]
+        """Returns the stores after load, recovery from the first segment on, dispatch and shutdown."""
+        return self._stores(
+            "recover", [{"root": str(root), "settings": self._recovery(root, settings)} for root in roots]
+        )
 
     def open(
         self,
@@ -225,15 +189,10 @@ class RealStore:
         ask: bool = True,
         known: Sequence[Mapping[str, Sequence[int]]] = (),
     ) -> list[Opened]:
-        """Returns what a broker with these stores would say; with its default recovery settings, unlike ``recover``.
-
-        ``put`` then puts one message more into every queue (light queues apart) and reports the offset it got.
-        ``known`` are the queues of each store, ids by topic: one that keeps them in RocksDB does not list them.
+        """Returns what brokers would say of stores, and of a message put to each queue; RocksDB's queues must be
+        ``known``.
         """
-        jobs: list[dict[str, Any]] = [
-            {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}, "put": put, "ask": ask}
-            for root in roots
-        ]
+        jobs = [_job(root, settings, put=put, ask=ask) for root in roots]
         for job, queues in zip(jobs, known, strict=False):
             job["known"] = {topic: list(ids) for topic, ids in queues.items()}
         return [
@@ -243,10 +202,7 @@ class RealStore:
 
     def pull(self, roots: Sequence[Path]) -> list[Pulled]:
         """Returns what consumers get of each store after a start, and the puts after that; damaged stores may fail."""
-        jobs = [
-            {"root": str(root), "settings": _described_settings(root), "pull": True, "put": True, "may_fail": True}
-            for root in roots
-        ]
+        jobs = [_job(root, pull=True, put=True, may_fail=True) for root in roots]
         entries = self._run("open", jobs, (*JAVA_OPTIONS, f"-Drealstore.dispatchTimeoutMs={_STALLED_MS}"))
         return [
             Pulled(
@@ -263,55 +219,38 @@ class RealStore:
         ]
 
     def load(self, roots: Sequence[Path], settings: Settings | None = None) -> list[Store]:
-        """Returns the stores after the real store has loaded and so recovered them, with its default settings.
-
-        What it did is in the files then; nothing was started, so that a member of a group has not met the others.
-        """
-        jobs = [
-            {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}} for root in roots
-        ]  # fmt: skip
-        return [
-            self._store(entry, job["settings"]) for entry, job in zip(self._run("load", jobs), jobs, strict=True)
-        ]  # fmt: skip
+        """Returns the stores after the real store has loaded and so recovered them; it is not started."""
+        return self._stores("load", [_job(root, settings) for root in roots])
 
     def clean(self, roots: Sequence[Path], settings: Sequence[Settings]) -> list[Store]:
         """Returns the stores after a broker with these settings would have deleted what expires at this hour."""
-        jobs = [
-            {"root": str(root), "settings": {**_described_settings(root), **more}}
-            for root, more in zip(roots, settings, strict=True)
-        ]
-        entries = self._run("clean", jobs, _WITH_ITS_OWN_LIMITS)
-        return [self._store(entry, job["settings"]) for entry, job in zip(entries, jobs, strict=True)]
+        jobs = [_job(root, more) for root, more in zip(roots, settings, strict=True)]
+        return self._stores("clean", jobs, _WITH_ITS_OWN_LIMITS)
 
     def delivers(self, roots: Sequence[Path], wait_ms: int = 4_000) -> list[bool]:
         """Returns whether each store delivers a message of delay level 1, a second, that is put now (4.x)."""
-        jobs = [
-            {"root": str(root), "settings": _described_settings(root), "wait_ms": wait_ms} for root in roots
-        ]  # fmt: skip
-        return [bool(entry["delivered"]) for entry in self._run("deliver", jobs)]
+        return [
+            bool(entry["delivered"]) for entry in self._run("deliver", [_job(root, wait_ms=wait_ms) for root in roots])
+        ]
 
     def fill(self, root: Path, count: int) -> int:
         """Returns how many messages of a kilobyte a store has taken."""
-        (entry,) = self._run("fill", [{"root": str(root), "settings": _described_settings(root), "count": count}])
+        (entry,) = self._run("fill", [_job(root, count=count)])
         return int(entry["taken"])
 
     def loads_as(self, root: Path, user: int) -> bool:
         """Returns whether the store loads for the process of another user (needs root)."""
-        job = {"root": str(root), "settings": _described_settings(root)}
         prefix = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
         try:
-            (entry,) = self._run("load", [job], prefix=prefix)
+            (entry,) = self._run("load", [_job(root)], prefix=prefix)
         except RealStoreFailed:
             return False
         return bool(entry["loaded"])
 
     def overwritten(self, directory: Path, groups: Sequence[Mapping[str, Any]], settings: Settings) -> list[Group]:
-        """Returns groups of three, ``directory/0000`` and so on, whose first leader wrote a tail that nobody else has
-        and came back when the others had put entries of another term in its place.
-
-        Each of ``groups`` says ``seed``, ``messages`` (steps until the leader is cut off), ``tail``, ``others`` (steps
-        meanwhile), and whether the old leader comes back ``from_killed`` or from its clean shutdown. With ``forgets``
-        one of the others starts again without its group's checkpoint.
+        """Returns groups whose first leader wrote a ``tail`` that nobody else has, and came back (``from_killed``, or
+        from its shutdown) when the others had put entries in its place; with ``forgets`` one of those starts without
+        checkpoint.
         """
         jobs = [
             {"root": str(directory / f"{number:04d}"), "settings": dict(settings), **group}
@@ -323,8 +262,8 @@ class RealStore:
         ]
 
     def load_timers(self, roots: Sequence[Path], settings: Settings) -> list[int | None]:
-        """Returns from which message of its queue on the timer of each store would go on after its recovery, None where
-        it does not load. Nothing is delivered; what recovery made of wheel, log and ``timercheck`` is on disk.
+        """Returns from which message of its queue each timer would go on after its recovery, None where it does not
+        load.
         """
         entries = self._run("load_timers", [{"root": str(root), "settings": dict(settings)} for root in roots])
         return [entry["queue_offset"] if entry["loaded"] else None for entry in entries]
@@ -359,18 +298,11 @@ class RealStore:
         return timing
 
     def bench_recover(self, log: Path, target: Path, settings: Settings | None = None) -> Timing:
-        """Returns the time the store needs to rebuild everything in ``target`` from the ``commitlog/`` of ``log``.
-
-        The log is used where it lies, and not changed; ``seconds`` runs from load to all dispatched.
-        """
+        """Returns the time to rebuild everything in ``target`` from a log where it lies, until all is dispatched."""
         target.mkdir(parents=True)
         (target / "abort").touch()
-        settings = {
-            **self._recovery(log, settings),
-            "messageIndexEnable": True,
-            "storePathCommitLog": str(log / "commitlog"),
-        }
-        return self._timed("bench_recover", {"root": str(target), "settings": settings})
+        more = {"messageIndexEnable": True, "storePathCommitLog": str(log / "commitlog")}
+        return self._timed("bench_recover", {"root": str(target), "settings": self._recovery(log, settings) | more})
 
     def _recovery(self, root: Path, settings: Settings | None) -> dict[str, Any]:
         whole_log = {"commitLogRecoverMaxNum": 1_000_000} if _number(self.release) >= (5, 4) else {}
@@ -414,27 +346,21 @@ class RealStore:
             return list(json.loads(result.read_text(encoding="utf-8"))["stores"])
 
     def _store(self, entry: Mapping[str, Any], settings: Settings) -> Store:
-        log = entry["log"]
+        ends = (entry["log"][name] for name in ("min_offset", "end_offset", "loaded_end_offset"))
+        names = ("topic", "queueId", "minOffset", "maxOffset")
+        queues = tuple(Queue(*(queue[name] for name in names)) for queue in entry["queues"])
         return Store(
-            root=Path(entry["root"]),
-            release=self.release,
-            settings=settings,
-            loaded=entry["loaded"],
-            min_offset=log["min_offset"],
-            end_offset=log["end_offset"],
-            loaded_end_offset=log["loaded_end_offset"],
-            queues=tuple(
-                Queue(queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"])
-                for queue in entry["queues"]
-            ),
-            counts=entry.get("counts", {}),
+            Path(entry["root"]), self.release, settings, entry["loaded"], *ends, queues, entry.get("counts", {})
         )
+
+    def _stores(self, command: str, jobs: list[dict[str, Any]], options: Sequence[str] = JAVA_OPTIONS) -> list[Store]:
+        entries = self._run(command, jobs, options)
+        return [self._store(entry, job["settings"]) for entry, job in zip(entries, jobs, strict=True)]
 
 
 def _has_queues_in_rocksdb(job: Mapping[str, Any]) -> bool:
-    """Then it must have a process of its own, as a broker's store has: all stores of a JVM write the end of their log
-    with one buffer as the key (RocksDBConsumeQueueOffsetTable#appendMaxPhyOffset), and two at a time can leave a pair
-    with an empty key.
+    """Then it has a process of its own: all stores of a JVM write the end of their log with one buffer as the key
+    (RocksDBConsumeQueueOffsetTable#appendMaxPhyOffset), and two at a time can leave a pair with an empty key.
     """
     settings = job["settings"]
     return settings.get("storeType") == "defaultRocksDB" or bool(settings.get("rocksdbCQDoubleWriteEnable"))
@@ -452,10 +378,7 @@ def write_description(store: Store) -> None:
 
 
 def wiped_copy(source: Path, target: Path) -> Path:
-    """Returns ``target``, a copy of the log and ``store.json`` alone, marked as crashed (``abort``).
-
-    Paths of the log in ``store.json`` are those of the copy.
-    """
+    """Returns ``target``, a copy of the log and ``store.json`` alone, with paths of its own, as after a crash."""
     target.mkdir(parents=True)
     for log in (*source.glob("commitlog*"), *source.glob("dledger-*")):
         shutil.copytree(log, target / log.name)
@@ -464,6 +387,14 @@ def wiped_copy(source: Path, target: Path) -> Path:
         (target / "store.json").write_text(described.replace(f"{source}/", f"{target}/"), encoding="utf-8")
     (target / "abort").touch()
     return target
+
+
+def put_derived(made: Path, root: Path) -> None:
+    """Puts the queues, the index and the checkpoint of a rebuild, or of another store, into a store."""
+    for part in (*QUEUES, "index"):
+        if (made / part).exists():
+            shutil.copytree(made / part, root / part)
+    shutil.copy(made / "checkpoint", root)
 
 
 def build(release: str) -> str:
@@ -519,5 +450,26 @@ def _described_settings(root: Path) -> dict[str, Any]:
     return dict(json.loads(description.read_text(encoding="utf-8"))["settings"]) if description.exists() else {}
 
 
+def _job(root: Path, settings: Settings | None = None, **more: Any) -> dict[str, Any]:
+    return {"root": str(root), "settings": {**_described_settings(root), **(settings or {})}, **more}
+
+
 def _number(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.split("."))
+
+
+def derived(root: Path, queues: Sequence[str] = QUEUES) -> dict[str, bytes]:
+    """Queue files by path, index files by rank: their names are the wall clock's."""
+    found = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for part in queues
+        for path in (root / part).rglob("*")
+        if path.is_file()
+    }
+    index = {f"index/{rank}": path.read_bytes() for rank, path in enumerate(sorted((root / "index").iterdir()))}
+    return {**found, **index}
+
+
+def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
+    """The names of files that are not the same on both sides, or are on one side alone."""
+    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))

@@ -33,7 +33,7 @@ RULES_OF_RELEASE = {
 }  # fmt: skip
 
 
-def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: Any) -> RebuildOptions:
+def options_for(store: Path | str, output: Path, settings: Mapping[str, Any], **more: Any) -> RebuildOptions:
     """The options of a rebuild with those settings of the store that the command line takes."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     more.setdefault("batch_topics", tuple(settings.get("batch_topics", ())))
@@ -41,14 +41,20 @@ def options_for(store: Path, output: Path, settings: Mapping[str, Any], **more: 
 
 
 def rebuild_here(
-    store: Path, work: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any
+    store: Path | str,
+    work: Path,
+    settings: Mapping[str, Any],
+    runner: Runner | None = None,
+    *,
+    made: str | None = None,
+    **more: Any,
 ) -> build_store.Built:
-    """The finished rebuild of a store; its files lie in ``directory``."""
+    """The finished rebuild of a store; its files lie in ``directory``, which is ``made`` where that is named."""
     options = options_for(store, work / "output", settings, **more)
     opened = opening.open_store(options)
     if "consumequeue" in options.only:
         opened = opening.with_queue_store(opened, options.queue_store)
-    return build_store.rebuild(options, opened, str(work), runner or Runner())
+    return build_store.rebuild(options, opened, str(work), runner or Runner(), made=made)
 
 
 def rebuilt_files(output: str) -> dict[str, bytes]:

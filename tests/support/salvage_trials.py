@@ -1,8 +1,5 @@
 """Salvage judged by the hundred thousand: damaged logs in memory, read by ``jobs.log.log_scan`` without files or Spark.
 
-A trial damages one or two segments of a small log (``support.damaging``) and lets the real driver salvage it. What
-comes out is held against what is known of the log:
-
 ========  ==============================================================================================================
 wrong     a record that was never written there, or whose checked bytes are not the ones that were
 missed    a record whose bytes are all still in place, and which did not come out (``misled``: a record in the same
@@ -12,15 +9,11 @@ shifted   a survivor whose unit does not stand at its own queue offset, in the p
           with a damaged queue id or topic claims the same place, and either may be the one that the other queue misses)
 ========  ==============================================================================================================
 
-What no reader of this format can do is not asked. Bytes outside TOTALSIZE, the lengths, the magic, the record's own
-offset and the body have no check (``unchecked``: flags, times, hosts, names, properties), unless the record ends in
-``__CRC32#``, and even that says nothing once its own 21 bytes are hit; an empty body has no CRC. Where a block of an
-older log begins just where a record must (``aligned``), its records are chained like any other, and so is the last one
-if the block ends inside its unchecked bytes: the chain leads over the head of the record in which it ends
-(``covered``). Nor can anybody always tell that the first segment of which a record is proven is of an earlier life:
-nothing lies before it (``beginless``). And a copy in the body of a lost message that claims just the place of a message
-which is lost too (``forged``) is what a survivor would be; one that claims another's (``copies``) can pass where that
-other lies after the next damage.
+Not asked is what no reader can do: damage in bytes without a check (``unchecked``: all but sizes, magic, offset and
+body, unless ``__CRC32#`` ends the record whole); a block of an older log that begins where a record must (``aligned``),
+and the record in which it ends (``covered``); a first segment of an earlier life, before which nothing lies
+(``beginless``); a copy in the body of a lost message that claims the place of a lost one (``forged``), or another's
+(``copies``).
 """
 
 from __future__ import annotations
@@ -97,10 +90,7 @@ class Tally:
 def run_trials(
     seed: int, count: int, shape: Shape, *, per_log: int = 100, split_size: int = SEGMENT, whole_driver: bool = True
 ) -> Tally:
-    """The outcome of ``count`` trials; ``files.RangeReader`` must be a ``MemoryReader``.
-
-    Without ``whole_driver`` only chain and survey of the damaged segments are run, which is ten times as fast.
-    """
+    """The outcome of trials; without ``whole_driver`` of chain and survey alone, which is ten times as fast."""
     tally = Tally()
     for trial, changed in draw_trials(seed, count, shape, per_log, split_size, whole_files=whole_driver):
         tally.trials += 1
@@ -129,9 +119,7 @@ def run_field_trials(seed: int, count: int, shape: Shape, *, per_log: int = 100)
 def draw_trials(
     seed: int, count: int, shape: Shape, per_log: int = 100, split_size: int = SEGMENT, *, whole_files: bool = False
 ) -> Iterator[tuple[Trial, dict[int, bytes]]]:
-    """Yields logs, each ``per_log`` times, with the segments that a damage changes; the last one of ``count`` draws is
-    the trial of that number, which can be looked at alone.
-    """
+    """Yields logs, each ``per_log`` times, with the segments that a damage changes; the last is the trial ``count``."""
     draw = random.Random(seed)
     for number in range(count):
         if number % per_log == 0:
@@ -213,16 +201,13 @@ class Trial:
             self._count(changed, came_out, reading, tally, name)
 
     def judge_places(self, damaged: int, changed: dict[int, bytes], tally: Tally, name: str) -> None:
-        """Tallies the survivors that come out of a log with one damaged field and do not stand at their own queue
-        offsets: every record but the damaged one survives.
-        """
+        """Tallies survivors that do not stand at their own queue offsets: every record but the damaged one survives."""
         reading = self.read(changed)
         table = reading.queue_runs
         plan = table.plan()
         runs = table.runs
         placed_at: dict[int, int] = {}
-        kept = np.flatnonzero(plan.count)
-        for row in kept.tolist():
+        for row in np.flatnonzero(plan.count).tolist():
             topic, queue_id = table.queue_at(row)
             inside = self.in_queue.get((topic.encode(), queue_id), [])
             first, last = int(runs.first_offsets[row]), int(runs.last_offsets[row])
@@ -247,9 +232,7 @@ class Trial:
                 )
 
     def _is_twin(self, damaged: int, whole: Placed, changed: dict[int, bytes]) -> bool:
-        """Whether the damaged record claims just the place of another one, and either of the two may be the one that
-        its own queue misses: both lie between the neighbours there.
-        """
+        """Whether the damaged record claims the place of another, and either may be what its queue misses."""
         ((base, data),) = changed.items()
         now = data[damaged - base : self.truth[damaged].end - base]
         claim = (_topic(now)[1:], *struct.unpack_from(">i4xq", now, 12))
@@ -364,8 +347,8 @@ class Trial:
         return now == then or (hidden and _body(now) in (b"", _body(then)))
 
     def _is_misled(self, base: int, data: bytes, whole: Placed) -> bool:
-        """Whether a record that passes every check makes claims of which one is damaged and speaks against ``whole``:
-        one in its queue, before or now, or in its chain, or one with a time that puts it on the other side.
+        """Whether a record that passes every check makes a damaged claim that speaks against ``whole``: in its queue,
+        before or now, in its chain, or with a time that puts it on the other side.
         """
         here = self.by_segment[base].index(whole)
         false = {number for number in range(len(self.by_segment[base])) if self._lies(base, data, number)}

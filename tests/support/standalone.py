@@ -97,8 +97,7 @@ def _start(directory: Path, name: str, sign: re.Pattern[str], *command: str) -> 
         said += line
         if found := sign.search(line.decode("utf-8", "replace")):
             late.cancel()
-            drain = threading.Thread(target=_drain, args=(process, directory / f"{name}.log"), daemon=True)
-            drain.start()
+            threading.Thread(target=_drain, args=(process, directory / f"{name}.log"), daemon=True).start()
             return Daemon(process), found[1] if found.groups() else ""
     late.cancel()
     process.wait(timeout=_PATIENCE)

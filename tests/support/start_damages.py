@@ -273,8 +273,7 @@ def log_of(*messages: Mapping[str, Any], first: int = 0, dispatched: int | None 
         log = healthy(root.parent / "first", first).log if first else LogBuilder(SEGMENT)
         for message in messages:
             fields = {"body": bytes(60), **message}
-            later = fields.pop("later", 1)
-            log.message(store_timestamp=log.clock + later, **fields)
+            log.message(store_timestamp=log.clock + fields.pop("later", 1), **fields)
         store, most = finished(root, log, dispatched=dispatched), dict[str, int]()
         for topic, queue_id in log.queue_offsets:
             most[topic] = max(queue_id + 1, most.get(topic, 0))

@@ -44,11 +44,7 @@ Host = tuple[str, int]
 
 @dataclass(frozen=True)
 class Embedded:
-    """A body that holds whole records, each with the physical offset at which it lies.
-
-    With ``rejoins`` the topic and properties of the last copy are those of the record around it: both end at the same
-    byte, so a reader who starts inside meets the true chain again and never notices.
-    """
+    """A body of whole records; with ``rejoins`` the last ends with its holder, and a reader inside never notices."""
 
     copies: tuple[Message, ...]
     lead: bytes = b""
@@ -57,11 +53,7 @@ class Embedded:
 
 @dataclass(frozen=True)
 class Message:
-    """What a record holds; ``None`` means "as the broker would".
-
-    ``queue_offset`` and ``store_timestamp`` come from the log's counters, sizes and checksums from the content. Every
-    one of them can be given instead, so a test can write any lie.
-    """
+    """What a record holds; ``None`` means "as the broker would", so that a test can write any lie."""
 
     topic: str | bytes = "TopicTest"
     queue_id: int = 0
@@ -134,7 +126,8 @@ def encode_record(message: Message, offset: int) -> bytes:
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
         properties += bytes(CRC_PROPERTY_LENGTH)
-    magic = message.magic if message.magic is not None else _magic_for(message.topic_bytes)
+    is_long = len(message.topic_bytes.decode("utf-8", "replace")) > 127  # autoMessageVersionOnTopicLen
+    magic = _or(message.magic, V2 if is_long else V1)
     born_host, store_host = _host(message.born_host), _host(message.store_host)
     sys_flag = message.sys_flag
     sys_flag |= BORN_HOST_V6 if len(born_host) == 20 else 0
@@ -146,31 +139,11 @@ def encode_record(message: Message, offset: int) -> bytes:
     body = _body(message, offset + before_body, len(tail))
     size = _or(message.total_size, before_body + len(body) + len(tail))
     crc = _or(message.body_crc, zlib.crc32(body) & 0x7FFFFFFF)
-    record = b"".join(
-        (
-            HEAD.pack(
-                size,
-                magic,
-                crc,
-                message.queue_id,
-                message.flag,
-                message.queue_offset or 0,
-                _or(message.physical_offset, offset),
-                sys_flag,
-                message.born_timestamp,
-            ),
-            born_host,
-            struct.pack(">q", message.store_timestamp or 0),
-            store_host,
-            TAIL.pack(
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                _or(message.body_length, len(body)),
-            ),
-            body,
-            tail,
-        )
-    )
+    numbers = (message.queue_id, message.flag, message.queue_offset or 0, _or(message.physical_offset, offset))
+    body_length = _or(message.body_length, len(body))
+    record = HEAD.pack(size, magic, crc, *numbers, sys_flag, message.born_timestamp) + born_host
+    record += struct.pack(">q", message.store_timestamp or 0) + store_host
+    record += TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, body_length) + body + tail
     return _with_property_crc(record) if message.property_crc else record
 
 
@@ -182,11 +155,6 @@ def _with_properties(message: Message, more: Mapping[str, str]) -> Message:
 
 def _or(given: int | None, computed: int) -> int:
     return computed if given is None else given
-
-
-def _magic_for(topic: bytes) -> int:
-    """V2 when the topic has more than 127 characters (autoMessageVersionOnTopicLen)."""
-    return V2 if len(topic.decode("utf-8", "replace")) > 127 else V1
 
 
 def _host(host: Host) -> bytes:
@@ -294,10 +262,7 @@ class LogBuilder:
         return placed
 
     def foreign_record(self, record: Placed) -> int:
-        """Appends a copy of an earlier record, physical offset and all, and returns where it lies.
-
-        So does a broker 5.5.0 that writes without mmap and pads a page with an old buffer; it is no record of the log.
-        """
+        """Appends a copy of an earlier record, offset and all, as 5.5.0 pads a page with an old buffer."""
         data = encode_record(record.message, record.offset)
         if len(data) + FREE_BEHIND > self.remaining:
             self.blank()
@@ -352,10 +317,7 @@ class LogBuilder:
             self.message(body=bytes(len(self.records) % 7))
 
     def fill(self, left: int, message: Message | None = None) -> Placed | None:
-        """Appends a message with a body that leaves ``left`` bytes in the segment, or would: below 8 the log rolls.
-
-        Nothing is appended (``None``) where even an empty body leaves less, or where no segment is large enough.
-        """
+        """Appends a message whose body leaves ``left`` bytes in the segment (below 8 it rolls), None if none can."""
         message = replace(message or Message(), body=b"", body_length=None)
         body_length = self.remaining - left - len(encode_record(message, self.end_offset))
         filled = replace(message, body=bytes(max(body_length, 0)))
@@ -394,5 +356,4 @@ class LogBuilder:
         return bytes(self._segments.get(base, b"")[offset - base : offset - base + length])
 
     def _segment(self, offset: int) -> bytearray:
-        base = offset - offset % self.segment_size
-        return self._segments.setdefault(base, bytearray(self.segment_size))
+        return self._segments.setdefault(offset - offset % self.segment_size, bytearray(self.segment_size))

@@ -1,15 +1,16 @@
-"""A small store as a broker leaves it when it stops cleanly: log, queues, configuration; and what is said of it.
-
-Log and queues come of ``store_builder`` and ``broker_model``, ``config/`` is written here as fastjson writes it. Tests
-damage one thing each.
+"""A small store as a broker leaves it when it stops cleanly, of ``store_builder`` and ``broker_model``; and what is
+said of it. ``config/`` is written here as fastjson writes it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,7 @@ def as_fastjson(document: Any) -> str:
 
 
 def configure(root: Path, queues_in: Path | None = None) -> None:
-    """Writes the configuration that a broker writes within seconds of its start: topics, as its queues have them, and
-    the groups that have retry topics."""
+    """Writes what a broker writes within seconds of its start: topics of its queues, groups with retry topics."""
     config, queues_in = root / "config", queues_in or root
     config.mkdir(exist_ok=True)
     levels = {int(path.name) + 1: 0 for path in (queues_in / "consumequeue" / "SCHEDULE_TOPIC_XXXX").glob("*")}
@@ -119,10 +119,7 @@ def configure(root: Path, queues_in: Path | None = None) -> None:
 def healthy_store(
     root: Path, messages: int = 40, *, version: str = "5.3", dispatched: int | None = None
 ) -> StoreToStart:
-    """A store of ``messages`` in two queues of two topics each, of which the group has read all but the last four.
-
-    ``dispatched`` leaves the messages from that number on out of the queues.
-    """
+    """Messages in two queues of two topics, all but the last four read; ``dispatched`` are in the queues."""
     log = LogBuilder(SEGMENT)
     for number in range(messages):
         log.message(topic=TOPICS[number % 2], queue_id=number // 2 % QUEUES, body=bytes(60), keys=f"k{number}")
@@ -133,24 +130,13 @@ def finished(root: Path, log: LogBuilder, version: str = "5.3", dispatched: int 
     """The store around a log: queues of what is dispatched, configuration, broker.conf."""
     root.mkdir(parents=True, exist_ok=True)
     log.write(root)
-    until = (
-        log.records[dispatched].offset if dispatched is not None and dispatched < len(log.records) else log.end_offset
-    )
+    rest = log.records[len(log.records) if dispatched is None else dispatched :]
     settings = BrokerSettings(mapped_file_size_commit_log=SEGMENT, mapped_file_size_consume_queue=QUEUE_FILE)
-    dispatch(log.segments, settings, until=until).write(root)
+    dispatch(log.segments, settings, until=rest[0].offset if rest else log.end_offset).write(root)
     (root / "lock").write_bytes(b"lock")
-    store = StoreToStart(
-        root,
-        log,
-        {
-            "mappedFileSizeCommitLog": str(SEGMENT),
-            "mappedFileSizeConsumeQueue": str(QUEUE_FILE),
-            "maxHashSlotNum": str(settings.max_hash_slot_num),
-            "maxIndexNum": str(settings.max_index_num),
-            "fileReservedTime": "72",
-        },
-        version,
-    )
+    conf = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "fileReservedTime": 72}
+    conf |= {"maxHashSlotNum": settings.max_hash_slot_num, "maxIndexNum": settings.max_index_num}
+    store = StoreToStart(root, log, {name: str(value) for name, value in conf.items()}, version)
     entry = {"perm": 6, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicName": ""}
     store.write_config("topics.json", {"topicConfigTable": {topic: {**entry, "topicName": topic} for topic in TOPICS}})
     store.write_config("subscriptionGroup.json", {"subscriptionGroupTable": {GROUP: {"groupName": GROUP}}})
@@ -160,3 +146,17 @@ def finished(root: Path, log: LogBuilder, version: str = "5.3", dispatched: int 
         ends.setdefault(f"{topic}@{GROUP}", {})[queue_id] = max(end - 1, 0)
     store.commit(ends)
     return store
+
+
+@contextmanager
+def lock_held(store: Path) -> Iterator[None]:
+    """As a broker holds it that runs on the store."""
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    line = [sys.executable, "-c", program, str(store / "lock")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+        holder.communicate("\n")

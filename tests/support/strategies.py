@@ -6,7 +6,6 @@ the end or under a BLANK and must never appear.
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,17 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from support.broker_settings import BrokerSettings
-from support.store_builder import (
-    COMMIT,
-    COMPRESSED,
-    PREPARED,
-    ROLLBACK,
-    Embedded,
-    LogBuilder,
-    Message,
-    Placed,
-    encode_record,
-)
+from support.store_builder import COMMIT, COMPRESSED, PREPARED, ROLLBACK, Embedded, LogBuilder, Message
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -58,8 +47,6 @@ ODD_PIECES = (
 
 
 # --- messages ---------------------------------------------------------------------------------------------------
-
-
 def texts(max_size: int = 12) -> st.SearchStrategy[str]:
     """Text as clients write it: any script, no surrogates, none of the two separators."""
     return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=max_size)
@@ -148,8 +135,6 @@ def embedding_messages(draw: Draw, *, v2: bool = True) -> Message:
 
 
 # --- logs -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LogShape:
     """What a drawn log may contain."""
@@ -235,28 +220,13 @@ def _has_v2(log: LogBuilder) -> bool:
 
 
 # --- split plans ------------------------------------------------------------------------------------------------
-
-
 def split_sizes(segment_size: int) -> st.SearchStrategy[int]:
     """Sizes of equal splits: smaller than a record, odd, and larger than a segment."""
     corners = [16, 91, 100, 333, segment_size - 1, segment_size, segment_size + 1, 3 * segment_size]
     return st.sampled_from(corners) | st.integers(16, segment_size)
 
 
-@st.composite
-def split_plans(draw: Draw, segments: Mapping[int, bytes], *, max_cuts: int = 12) -> list[tuple[int, int]]:
-    """Half-open ranges that cover every segment, cut anywhere, none over a segment's end."""
-    ranges = []
-    for base, data in sorted(segments.items()):
-        inner = draw(st.sets(st.integers(1, len(data) - 1), max_size=max_cuts)) if len(data) > 1 else set()
-        cuts = [0, *sorted(inner), len(data)]
-        ranges += [(base + begin, base + end) for begin, end in itertools.pairwise(cuts)]
-    return ranges
-
-
 # --- damage -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Damage:
     """Bytes that took the place of others at an absolute offset, or (``cut``) a file that ends there."""
@@ -283,17 +253,6 @@ def apply_damages(segments: Mapping[int, bytes], damages: Sequence[Damage]) -> d
             room = len(damaged[base]) - position
             damaged[base][position : position + len(damage.data)] = damage.data[:room]
     return {base: bytes(data) for base, data in damaged.items()}
-
-
-def surviving(records: Sequence[Placed], segments: Mapping[int, bytes]) -> list[Placed]:
-    """The records whose bytes are all still in their place."""
-    found = []
-    for placed in records:
-        base = max((base for base in segments if base <= placed.offset), default=0)
-        data = segments.get(base, b"")[placed.offset - base : placed.end - base]
-        if data == encode_record(placed.message, placed.offset):
-            found.append(placed)
-    return found
 
 
 @st.composite
@@ -332,8 +291,7 @@ def _damage(draw: Draw, log: LogBuilder, segments: Mapping[int, bytes], kind: st
     if kind == "stale_segment":  # an old file under a new name, in part: the offsets in it are of another place
         return [Damage(kind, base + position, segments[other][position:])]
     start = draw(st.integers(0, len(data) - block))
-    copied = segments[other][start : start + block]
-    there = Damage(kind, base + position, copied)
+    there = Damage(kind, base + position, segments[other][start : start + block])
     if kind == "swap":
         return [there, Damage(kind, other + start, data[position : position + block])]
     return [there]

@@ -72,7 +72,6 @@ def came_out(data: bytes, records: list[Placed]) -> list[int]:
     proven = walk(data)[2]
     before = [placed for placed in records if placed.offset in proven]
     ends = {(b"T", placed.message.queue_id): (placed.message.queue_offset or 0) + 1 for placed in before}
-    near = Neighbours(ends, whole=True, before=before[-1].message.store_timestamp)
-    pieces = surveyed(data, near).pieces
+    pieces = surveyed(data, Neighbours(ends, whole=True, before=before[-1].message.store_timestamp)).pieces
     offsets = [offset for begin, end in pieces for offset in walk(data[:end], begin)[2]]
     return [next(number for number, placed in enumerate(records) if placed.offset == offset) for offset in offsets]

@@ -1,9 +1,7 @@
-"""A process whose changes of the file system another one sees before they happen, each as a system call: it lets a
-signal come just then, or an error in the call's place. So do Linux' ``seccomp`` notifications: what Python, Arrow, Rust
-and forked workers do looks alike, and neither the code under test nor its libraries need a hook.
+"""A process whose changes of the file system another one sees before they happen, each as a system call, by Linux'
+``seccomp`` notifications: Python, Arrow, Rust and forked workers look alike, and none needs a hook.
 
-A change is a call that makes, writes, syncs, renames or removes a file below one directory. Needs Linux 5.19 on x86-64
-or ARM64.
+A change makes, writes, syncs, renames or removes a file below one directory. Needs Linux 5.19 on x86-64 or ARM64.
 """
 
 from __future__ import annotations
@@ -57,9 +55,7 @@ _LONGEST_PATH = 4096
 
 
 def install() -> int:
-    """Makes the changes of this thread, and of all that it starts from now on, wait for an answer; returns the handle
-    from which another process takes them. Raises OSError where the system cannot do that.
-    """
+    """Makes the changes of this thread and of all that it starts wait for an answer; returns the handle to them."""
     machine, seccomp, numbers = _NUMBERS[platform.machine()]
     libc = ctypes.CDLL(None, use_errno=True)
     program = _filter(machine, numbers)
@@ -92,11 +88,7 @@ def _filter(machine: int, numbers: Mapping[str, int]) -> bytes:
 
 @dataclass
 class Fault:
-    """What comes before change number ``before`` (from 0) below a directory: a signal, or an error in its place.
-
-    ``name`` is that of a signal or an errno. An error comes to changes that make something alone: nobody can clean up
-    what cannot be removed.
-    """
+    """A signal before a change below a directory, or an errno in place of one that makes something alone."""
 
     name: str
     before: int

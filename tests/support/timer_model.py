@@ -26,8 +26,7 @@ class TimerStart:
 
     def recover(self) -> None:
         """TimerMessageStore#recoverAndRevise from the first file on."""
-        flush_position = struct.unpack_from(">q", self.check, 8)[0]
-        assert flush_position == 0
+        assert struct.unpack_from(">q", self.check, 8)[0] == 0
         for base, data in sorted(self.files.items()):
             assert len(data) == self.file_size
             position, stop = 0, False

@@ -26,9 +26,7 @@ class UniformLog:
 def uniform_log(
     size: int, *, message_bytes: int = 1000, topics: int = TOPICS, queues: int = QUEUES, seed: int = 1
 ) -> UniformLog:
-    """At most ``size`` bytes of records of about ``message_bytes``: UNIQ_KEY, two KEYS and TAGS each. The queues get as
-    many records each.
-    """
+    """At most ``size`` bytes of records with UNIQ_KEY, two KEYS and TAGS, as many in each queue."""
     rng = random.Random(seed)
     templates = topics * queues
     records = [encode_record(_message(number, message_bytes, topics, queues, rng), 0) for number in range(templates)]

@@ -1,4 +1,4 @@
-"""Verifying a store in this process, without Spark."""
+"""``verify`` and ``preflight`` of a store in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from support.rebuilding import SETTINGS
+from support.rebuilding import SETTINGS, rules_of_release
 
 from jobs.contract.options import VerifyOptions, narrow_to_queues
 from jobs.log import opening
+from jobs.preflight.preflight import safe_to_start
+from jobs.preflight.reason import Answer
 from jobs.spark.runner import Runner
 from jobs.verify import verify
+from storeformat.store.broker_conf import BrokerConf
 
 
 def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any) -> verify.Verified:
@@ -24,3 +27,9 @@ def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None 
         opened = opening.with_queue_store(opened)
     with tempfile.TemporaryDirectory(prefix="verify-") as staging:
         return verify.compare_store(options, opened, staging, runner or Runner())
+
+
+def preflight_here(store: Path, settings: Mapping[str, Any], release: str) -> Answer:
+    """What ``preflight`` says before a broker of a release starts on a store."""
+    text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    return safe_to_start(str(store), BrokerConf(text), rules_of_release(release))

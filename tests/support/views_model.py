@@ -232,8 +232,7 @@ def messages_gaps(rows: list[Row]) -> Counts:
 
 def clock_steps(rows: list[Row]) -> Counts:
     for mine in grouped(rows, broker_of).values():
-        in_order = sorted(mine, key=lambda row: row["commit_log_offset"])
-        for one, other in pairwise(in_order):
+        for one, other in pairwise(sorted(mine, key=lambda row: row["commit_log_offset"])):
             was, became = one["store_timestamp"], other["store_timestamp"]
             if became < was:
                 yield (*broker_of(other), other["commit_log_offset"], was, became, ms(was, became))

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.real_store import Opened
-from support.rebuilding import rebuild_here, rules_of_release
+from support.rebuilding import rebuild_here
 from support.start_damages import NO_QUEUES, NO_SEGMENTS, Damage, folder, put, without
 from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
+from support.verifying import preflight_here
 
-from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
-from storeformat.store.broker_conf import BrokerConf
 
 SEGMENT, QUEUE_FILE = 65_536, 400
 SETTINGS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "maxHashSlotNum": 100,
@@ -51,9 +50,7 @@ Change = Callable[[Path, Facts], object]
 
 
 def said_of(root: Path, release: str) -> Answer:
-    settings = {name: str(value) for name, value in SETTINGS.items()}
-    settings |= {"fileReservedTime": "999999", "cleanFileForciblyEnable": "false"}
-    return safe_to_start(str(root), BrokerConf(settings), rules_of_release(release))
+    return preflight_here(root, {**SETTINGS, "fileReservedTime": 999_999, "cleanFileForciblyEnable": False}, release)
 
 
 def served(opened: Opened) -> dict[tuple[str, int], list[int]]:

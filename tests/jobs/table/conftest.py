@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.table_bench import Bench
+from support.loading import Bench
 
 
 @pytest.fixture

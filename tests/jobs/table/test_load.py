@@ -19,11 +19,10 @@ from deltalake.schema import PrimitiveType
 from moto.s3 import responses
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
-from support.loading import load_here
+from support.loading import SEGMENT, Bench, load_here
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS, rules_of_release
 from support.store_builder import LogBuilder
-from support.table_bench import SEGMENT, Bench
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from support.loading import SEGMENT, Bench
 from support.store_builder import LogBuilder
-from support.table_bench import SEGMENT, Bench
 
 from jobs.contract.options import LoadOptions
 from jobs.contract.reporter import Reporter
