@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.fake_java import executable, java_that_says
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def java_that_says(path: Path, version: str) -> Path:
+    return executable(path, f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+
 
 ROOT = Path(__file__).resolve().parent.parent
 JAVA = shutil.which("java")

@@ -14,16 +14,33 @@ from support.in_memory import Bytes
 from support.reading import read_segments
 from support.refusals import refusal
 from support.store_builder import COMMIT, PREPARED, ROLLBACK, Embedded, LogBuilder, Message, encode_record
-from support.walking import segments_of, walk
 
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.log.block_window import BlockWindow, search_certificate
 from storeformat.log.chain import Break, Chain, ChainReport, follow_chain
+from storeformat.log.chain_walk import ChainWalk
 from storeformat.log.dledger import ENTRIES
 from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber, Framing, find_records, judge_head
 from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import LogPart, Segment, Split, plan_splits, segment_at, segment_with
+from storeformat.record.decode import DecodeRules
 from storeformat.storage import files
+
+
+def segments_of(log: LogBuilder, root: Path) -> list[Segment]:
+    """The segments, written below a directory."""
+    log.write(root)
+    return [Segment(str(path), int(path.name), log.segment_size) for path in sorted((root / "commitlog").iterdir())]
+
+
+def walk(split: Split, block_size: int = 1 << 20, *, as_broker: bool = False) -> tuple[list[int], ChainWalk]:
+    """Offsets of the records from the split's known first record on, and the walk when it is over."""
+    assert split.first_record is not None
+    with files.RangeReader(split.segment.path) as reader:
+        rules = DecodeRules(as_broker=as_broker)
+        chain = ChainWalk(BlockWindow(reader, split.segment), split, split.first_record, rules, block_size=block_size)
+        return [int(offset) for block in chain for offset in block.offsets], chain
+
 
 # --------------------------------------------------------------------------------------------------------- chain
 SIZE = 4096

@@ -10,12 +10,12 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import datetime, timedelta
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.html_page import Page
 from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.contract.report import size_text
@@ -25,6 +25,35 @@ from jobs.report.views import statements
 from jobs.spark.launch import CONF
 from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties
+
+
+class Page(HTMLParser):
+    """Collects what a page is made of, and that its elements are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def having(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 # ---------------------------------------------------------------------------------------------------------- page
