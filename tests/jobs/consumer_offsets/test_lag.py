@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
 
-from jobs.consumer_offsets import lag as lag_module
-from jobs.consumer_offsets.lag import committed_offsets, lag_rows, offsets_in_database, totals_of, version_of_database
+from jobs.consumer_offsets.lag import committed_offsets, offsets_in_database, version_of_database
 from jobs.consumer_offsets.plan import OffsetsCopy, read_copies
 from jobs.contract.options import QueryOptions
 from jobs.contract.reporter import Reporter
@@ -26,10 +23,8 @@ from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from storeformat.errors import MissingInput, NotAStore
-from storeformat.storage import locations
 from storeformat.store.config.config_files import FileState
 from storeformat.store.config.consumer_offsets import DataVersion
-from storeformat.store.queue_places import QueueStore
 
 
 # ----------------------------------------------------------------------------------------------------------- lag
@@ -78,9 +73,8 @@ def test_lag(root: Path) -> None:
 
 def test_an_offset_below_0_is_before_the_first_message(root: Path) -> None:
     commit(root, {"T@g": {"0": -(2**63), "1": 0}})
-    low, zero = sorted(lag(root)["queues"], key=lambda row: row["queue_id"])
-    assert (low["deleted"], low["lag"]) == (low["begin"], low["end"] - low["begin"])
-    assert zero["deleted"] == zero["begin"]
+    for row in lag(root)["queues"]:
+        assert (row["deleted"], row["lag"]) == (row["begin"], row["end"] - row["begin"])
 
 
 def test_without_queues_no_lag_is_known(root: Path) -> None:
@@ -90,10 +84,7 @@ def test_without_queues_no_lag_is_known(root: Path) -> None:
     report = query.run(QueryOptions(store=str(root), kind="lag"), Reporter(quiet=True))
     assert (report.exit_code, report["groups"]) == (1, [{"group": "g", "topic": "T", "queues": 2, "lag": None}])
     (note,) = report["notes"]
-    assert note == (
-        "the lag of 2 committed offsets is not known: their queues are not there, or cannot be read; "
-        "rebuild makes them from the log"
-    )
+    assert note.startswith("the lag of 2 committed offsets is not known")
 
 
 def test_of_a_queue_whose_files_are_gone_no_lag_is_known(root: Path) -> None:
@@ -110,27 +101,32 @@ def test_a_queue_without_a_message_has_no_lag(root: Path) -> None:
 
 def test_offsets_that_cannot_be_read(root: Path) -> None:
     path = root / "config" / "consumerOffset.json"
-    with pytest.raises(MissingInput) as caught:
+    with pytest.raises(MissingInput, match="there are no committed offsets"):
         lag(root)
-    assert str(caught.value) == f"there are no committed offsets ({path})"
-    assert caught.value.advice == "a replica, or a backup, may have them"
     path.write_text('{"offsetTable": {"T@g"')
-    with pytest.raises(MissingInput) as caught:
+    with pytest.raises(MissingInput, match="is torn, and its backup cannot be used"):
         lag(root)
-    assert str(caught.value) == f"consumerOffset.json is torn, and its backup cannot be used ({path})"
     (root / "config" / "consumerOffsets").mkdir()
     (root / "config" / "consumerOffsets" / "000009.sst").write_bytes(b"pairs")
     with pytest.raises(MissingInput, match="there is no RocksDB database"):
         lag(root)
 
 
-def test_offsets_in_a_database(root: Path) -> None:
+def write_database(path: Path, pairs: dict[bytes, bytes], version: bytes | None = None) -> str:
     rocksdict = pytest.importorskip("rocksdict")
-    path = str(root / "config" / "consumerOffsets")
-    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
-    database[b"T@g"] = b'{"offsetTable":{0:7,1:9}}'  # as fastjson writes it
+    database = rocksdict.Rdict(str(path), rocksdict.Options(raw_mode=True))
+    for key, value in pairs.items():
+        database[key] = value
+    if version is not None:
+        family = database.create_column_family("kvDataVersion", rocksdict.Options(raw_mode=True))
+        family[b"kvDataVersionKey"] = version
     database.flush()
     database.close()
+    return str(path)
+
+
+def test_offsets_in_a_database(root: Path) -> None:
+    write_database(root / "config" / "consumerOffsets", {b"T@g": b'{"offsetTable":{0:7,1:9}}'})  # as fastjson writes it
     assert [(row["queue_id"], row["committed"]) for row in lag(root)["queues"]] == [(0, 7), (1, 9)]
     commit(root, {"T@g": {"0": 8}})  # what a broker with queues in files reads
     found = lag(root)
@@ -140,98 +136,26 @@ def test_offsets_in_a_database(root: Path) -> None:
 
 def test_what_is_no_text_in_a_database_costs_no_group(tmp_path: Path) -> None:
     """A broker never writes such; what is shown of it has U+FFFD in its place."""
-    rocksdict = pytest.importorskip("rocksdict")
-    path = str(tmp_path / "offsets")
-    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
-    database[b"T\xff@g\xfe"] = b'{"offsetTable":{0:7},"x":"\xff"}'
-    database[b"U@g"] = b"[1]"
-    family = database.create_column_family("kvDataVersion", rocksdict.Options(raw_mode=True))
-    family[b"kvDataVersionKey"] = b'{"counter":41,"stateVersion":2,"timestamp":5,"x":"\xff"}'
-    database.close()
+    pairs = {b"T\xff@g\xfe": b'{"offsetTable":{0:7},"x":"\xff"}', b"U@g": b"[1]"}
+    path = write_database(tmp_path / "offsets", pairs, b'{"counter":41,"stateVersion":2,"timestamp":5,"x":"\xff"}')
     assert offsets_in_database(path) == {("T\ufffd", "g\ufffd"): {0: 7}, ("U", "g"): {}}
     assert version_of_database(path) == DataVersion(2, 41, 5)
 
 
-def test_queues_in_rocksdb_have_their_ranges_from_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened_at: list[str] = []
-
-    class Queues:
-        def ends(self) -> dict[tuple[bytes, int], None]:
-            return {(b"T", 0): None, (b"T\xff", 1): None}
-
-        def range_of(self, queue: tuple[bytes, int], log_begin: int) -> tuple[int, int]:
-            assert log_begin == 1024
-            return {(b"T", 0): (3, 9), (b"T\xff", 1): (0, 5)}[queue]
-
-    @contextmanager
-    def queues_in(directory: str) -> Iterator[Queues]:
-        opened_at.append(directory)
-        yield Queues()
-
-    monkeypatch.setattr(lag_module, "rocksdb_queues_in", queues_in)
-    commit(root, {"T@g": {"0": 4, "1": 8}, "T\ufffd@g": {"1": 2}})
-    store = replace(opened(root), queues_in=QueueStore("rocksdb", database="rocks"))
-    rows, notes = lag_rows(store)
-    assert [(row["topic"], row["queue_id"], row["begin"], row["end"], row["lag"]) for row in rows] == [
-        ("T", 0, 3, 9, 5), ("T\ufffd", 1, 0, 5, 3), ("T", 1, None, None, None),
-    ]  # fmt: skip
-    assert opened_at == [locations.join(str(root), "rocks")]
-    assert [note.partition(" committed")[0] for note in notes] == ["the lag of 1"]
-
-
 def test_offsets_are_read_from_a_local_disk_alone(root: Path) -> None:
     store = replace(opened(root), root="s3://bucket/store")
-    with pytest.raises(NotAStore) as caught:
-        committed_offsets(store)
-    assert str(caught.value) == "committed offsets can only be read from a local disk (s3://bucket/store)"
-
-
-@pytest.mark.parametrize(
-    ("committed", "begin", "end", "lag_deleted_beyond"),
-    [
-        (3, 3, 9, (6, 0, False)),
-        (2, 3, 9, (6, 1, False)),
-        (9, 3, 9, (0, 0, False)),
-        (10, 3, 9, (0, 0, True)),
-        (0, 0, 0, (0, 0, False)),
-        (5, None, None, (None, 0, False)),
-    ],
-)
-def test_the_lag_of_a_queue(
-    committed: int, begin: int | None, end: int | None, lag_deleted_beyond: tuple[int | None, int, bool]
-) -> None:
-    assert lag_module._row("g", "T", 1, committed, begin, end) == {
-        "group": "g", "topic": "T", "queue_id": 1, "committed": committed, "begin": begin, "end": end,
-        **dict(zip(("lag", "deleted", "beyond_end"), lag_deleted_beyond, strict=True)),
-    }  # fmt: skip
-
-
-def test_totals_of_groups_and_topics() -> None:
-    rows = [{"group": group, "topic": topic, "lag": lag} for group, topic, lag in
-            [("a", "T", 1), ("b", "T", 5), ("a", "T", None), ("a", "U", 2), ("a", "T", 3)]]  # fmt: skip
-    assert totals_of(rows) == [
-        {"group": "b", "topic": "T", "queues": 1, "lag": 5},
-        {"group": "a", "topic": "U", "queues": 1, "lag": 2},
-        {"group": "a", "topic": "T", "queues": 3, "lag": None},
-    ]
+    for read in (committed_offsets, read_copies):
+        with pytest.raises(NotAStore, match="can only be read from a local disk"):
+            read(store)
 
 
 @pytest.mark.parametrize("value", [b'{"offsetTable":{"x":7}}', b"", b"{", b"[" * 100_000])
-def test_a_database_without_offsets_and_one_with_a_version(tmp_path: Path, value: bytes) -> None:
-    rocksdict = pytest.importorskip("rocksdict")
-    path = str(tmp_path / "offsets")
-    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
-    database[b"T@g"] = value
-    database.close()
+def test_a_database_without_offsets(tmp_path: Path, value: bytes) -> None:
+    path = write_database(tmp_path / "offsets", {b"T@g": value})
     with pytest.raises(NotAStore, match="these are not committed offsets") as caught:
         offsets_in_database(path)
     assert caught.value.path == path
     assert version_of_database(path) is None
-    database = rocksdict.Rdict(path, rocksdict.Options(raw_mode=True))
-    family = database.create_column_family("kvDataVersion", rocksdict.Options(raw_mode=True))
-    family[b"kvDataVersionKey"] = b'{"counter":41,"stateVersion":2,"timestamp":5}'
-    database.close()
-    assert version_of_database(path) == DataVersion(2, 41, 5)
 
 
 def test_with_light_queues_offsets_are_in_a_file_of_their_own(root: Path) -> None:
@@ -302,24 +226,12 @@ def test_without_versions_times_tell(store: StoreToStart, tmp_path: Path) -> Non
 
 
 def test_a_replica_without_offsets(store: StoreToStart, tmp_path: Path) -> None:
-    with pytest.raises(MissingInput) as caught:
+    with pytest.raises(MissingInput, match="this replica has no committed offsets"):
         copies(store, tmp_path / "slave")
-    path = tmp_path / "slave" / "config" / NAME
-    assert str(caught.value) == f"this replica has no committed offsets ({path})"
-
-
-def test_copies_are_read_from_a_local_disk_alone(store: StoreToStart) -> None:
-    with pytest.raises(NotAStore) as caught:
-        read_copies(replace(opened(store.root, needs_index_sizes=False), root="s3://bucket/store"))
-    assert str(caught.value) == "committed offsets can only be read from a local disk (s3://bucket/store)"
 
 
 def test_a_database_is_what_the_broker_read(store: StoreToStart) -> None:
-    rocksdict = pytest.importorskip("rocksdict")
-    database = rocksdict.Rdict(str(store.root / "config" / "consumerOffsets"), rocksdict.Options(raw_mode=True))
-    database[b"Orders@readers"] = b'{"offsetTable":{0:3}}'
-    database.flush()
-    database.close()
+    write_database(store.root / "config" / "consumerOffsets", {b"Orders@readers": b'{"offsetTable":{0:3}}'})
     write(store.root, NAME, 5)
     told = opened(store.root, needs_index_sizes=False, settings=(("storeType", "defaultRocksDB"),))
     assert order(read_copies(told)) == [("database", 3), ("file", 5)]

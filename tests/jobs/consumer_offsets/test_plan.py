@@ -111,11 +111,7 @@ def test_a_config_directory_that_is_gone_comes_back(store: StoreToStart, tmp_pat
         path.unlink()
     store.root.joinpath("config").rmdir()
     nothing = rebuild(store)
-    assert (nothing.code, nothing.report["error"]) == (
-        66, f"nothing shows how far any group has read ({store.root}/config/consumerOffset.json)",
-    )  # fmt: skip
-    advice = "--replica ROOT takes a slave's offsets; without any, groups start where ConsumeFromWhere says"
-    assert advice in nothing.said
+    assert (nothing.code, "nothing shows how far any group has read" in nothing.report["error"]) == (66, True)
     assert not (tmp_path / "new").exists()
     done = rebuild(store, "--replica", replica.root)
     assert done.code == 0, done.said
@@ -140,24 +136,11 @@ def test_all_groups_at_a_time(store: StoreToStart) -> None:
 def test_a_broker_with_a_database_of_offsets_takes_the_file_in(
     store: StoreToStart, store_type: str, is_told: bool
 ) -> None:
-    done = rebuild(store, "--set", f"storeType={store_type}", "--broker-version", "5.5", "--dry-run")
-    assert done.code == 0, done.said
-    assert any(note.startswith("the broker takes consumerOffset.json in") for note in done.report["notes"]) is is_told
-
-
-def test_dry_run_writes_nothing(store: StoreToStart) -> None:
     before = snapshot(store.root.parent)
-    done = rebuild(store, "--dry-run")
-    assert (done.code, len(done.report["consumer_offsets"])) == (0, 4)
+    done = rebuild(store, "--set", f"storeType={store_type}", "--broker-version", "5.5", "--dry-run")
+    assert (done.code, len(done.report["consumer_offsets"])) == (0, 4), done.said
     assert snapshot(store.root.parent) == before
-
-
-def test_its_data_version_is_above_that_of_every_copy(store: StoreToStart) -> None:
-    version = {"counter": 41, "stateVersion": 2, "timestamp": 1 << 50}
-    store.write_config("consumerOffset.json", {"dataVersion": version, "offsetTable": {"Orders@readers": {0: 1}}})
-    assert rebuild(store).code == 0
-    made = json.loads((store.root.parent / "new" / "config" / "consumerOffset.json").read_text())
-    assert made["dataVersion"] == {**version, "counter": 42}
+    assert any(note.startswith("the broker takes consumerOffset.json in") for note in done.report["notes"]) is is_told
 
 
 def test_a_sound_file_without_groups_is_an_answer(store: StoreToStart) -> None:
@@ -251,30 +234,15 @@ class TestRefused:
 
     def test_a_broker_that_has_them_in_another_database(self, store: StoreToStart) -> None:
         done = rebuild(store, "--set", "configManagerVersion=v2")
-        assert (done.code, done.report["error"]) == (
-            2,
-            (
-                "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here: "
-                f"found configManagerVersion=v2 ({store.root}/config/rdb)"
-            ),
-        )
-        assert "mqadmin resetOffsetByTime sets groups when it runs" in done.said
+        assert (done.code, "found configManagerVersion=v2" in done.report["error"]) == (2, True)
 
     def test_a_database_that_takes_no_file_in(self, store: StoreToStart) -> None:
         done = rebuild(store, "--set", "storeType=defaultRocksDB", "--broker-version", "5.1")
-        assert done.code == 2
-        assert done.report["error"].startswith(
-            "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
-            "is not made here: found "
-        )
-        assert done.report["error"].endswith(f" ({store.root}/config/consumerOffsets)")
-        advice = "--queue-store file makes a store for storeType=default, with the offsets of that database"
-        assert advice in done.said
+        said = "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone"
+        assert (done.code, said in done.report["error"]) == (2, True)
 
-    def test_one_topic(self, store: StoreToStart) -> None:
+    def test_one_topic_and_a_time_without_the_artefact(self, store: StoreToStart) -> None:
         assert rebuild(store, "--topic", "Orders").code == 64
-
-    def test_a_time_without_the_artefact(self, store: StoreToStart) -> None:
         assert rebuild(store, "--consumer-offsets-at", "1700000000000", only=()).code == 64
 
 
@@ -303,18 +271,12 @@ def test_all_that_a_plan_tells() -> None:
         "read_again_at_most": 4,
         "groups_without_offsets": list("uvwxyz"),
     }  # fmt: skip
-    later = "they start where their consumers' ConsumeFromWhere says; mqadmin resetOffsetByTime sets them"
-    assert plan.notes() == [
-        (
-            "the broker takes consumerOffset.json into its database at the next start: 5.3.2 and later do, 5.3.0 and "
-            "5.3.1 with transferOffsetJsonToRocksdb=true, 5.2.0 does not"
-        ),
-        "1 offsets were beyond the ends of their queues, and are set to these ends",
-        "groups skip 5 messages that they had not committed: these are from before the time",
-        f"nothing shows how far u, v, w, x, y and others had read, nor which topics: {later}",
-    ]
-    five = OffsetsPlan((chosen("c", 3, 4, "time"),), (), tuple("uvwxy"))
-    assert five.notes() == [f"nothing shows how far u, v, w, x, y had read, nor which topics: {later}"]
+    _, beyond, skipped, unknown = plan.notes()
+    assert beyond.startswith("1 offsets were beyond the ends")
+    assert skipped.startswith("groups skip 5 messages")
+    assert unknown.startswith("nothing shows how far u, v, w, x, y and others had read")
+    (five,) = OffsetsPlan((chosen("c", 3, 4, "time"),), (), tuple("uvwxy")).notes()
+    assert five.startswith("nothing shows how far u, v, w, x, y had read")
     assert OffsetsPlan((chosen("a", 7, 7),), ()).notes() == []
 
 
@@ -407,19 +369,20 @@ class TestCopies:
             (2, 2, ".bak"),
         ]
 
-    def test_beyond_the_end_it_is_the_end(self) -> None:
-        one = only(choose([copy("file", {0: 17})], ranges(), NOTHING))
-        assert (one.offset, one.found, one.read_again_at_most) == (10, 17, 0)
-
-    def test_a_queue_that_is_not_there_begins_at_zero(self) -> None:
-        assert only(choose([copy("file", {5: 17})], ranges(), NOTHING)).offset == 0
-
-    def test_what_is_not_known_stays(self) -> None:
-        one = only(choose([copy("file", {5: 17})], ranges(unknown=frozenset({"T"})), NOTHING))
-        assert (one.offset, one.read_again_at_most) == (17, None)
-
-    def test_before_the_first_message_it_stays(self) -> None:
-        assert only(choose([copy("file", {0: 2})], ranges(begin=5), NOTHING)).offset == 2
+    @pytest.mark.parametrize(
+        ("queues", "ranges", "offset", "read_again"),
+        [
+            pytest.param({0: 17}, ranges(), 10, 0, id="beyond the end"),
+            pytest.param({5: 17}, ranges(), 0, 0, id="a queue that is not there"),
+            pytest.param({5: 17}, ranges(unknown=frozenset({"T"})), 17, None, id="a queue of which nothing is known"),
+            pytest.param({0: 2}, ranges(begin=5), 2, 5, id="before the first message"),
+        ],
+    )
+    def test_what_becomes_of_an_offset(
+        self, queues: dict[int, int], ranges: QueueRanges, offset: int, read_again: int | None
+    ) -> None:
+        one = only(choose([copy("file", queues)], ranges, NOTHING))
+        assert (one.offset, one.found, one.read_again_at_most) == (offset, *queues.values(), read_again)
 
     def test_the_revive_group_has_the_last_message_read(self) -> None:
         assert only(choose([copy("file", {0: 10}, group=REVIVE_GROUP)], ranges(), NOTHING)).offset == 9

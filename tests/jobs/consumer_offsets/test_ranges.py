@@ -58,6 +58,7 @@ def test_a_damaged_queue_offset_moves_no_end(tmp_path: Path) -> None:
 
 
 def test_a_queue_whose_messages_are_all_deleted_ends_where_its_files_do(tmp_path: Path) -> None:
+    """Where queues lie in RocksDB, files that were left tell nothing."""
     log = LogBuilder(4096)
     for number in range(60):
         log.message(topic="Quiet" if number < 5 else "Busy", body=bytes(200))
@@ -65,6 +66,9 @@ def test_a_queue_whose_messages_are_all_deleted_ends_where_its_files_do(tmp_path
     store.segment(0).unlink()
     assert ranges(store, tmp_path).known["Quiet", 0] == (5, 5)
     assert ranges(store, tmp_path, files_stay=False).of("Quiet", 0) == (0, 0)
+    in_rocksdb = replace(opened(store.root, needs_index_sizes=False), queues_in=QueueStore("rocksdb"))
+    found = queue_ranges(in_rocksdb, read(store.root, tmp_path / "runs"), files_stay=True)
+    assert (set(found.known), found.unknown) == ({("Busy", 0)}, frozenset())
 
 
 def test_what_has_no_queue(store: StoreToStart, tmp_path: Path) -> None:
@@ -95,15 +99,3 @@ def test_the_first_message_at_or_after_a_time(seed: int, tmp_path: Path) -> None
             own = [record.message for record in log.records if record.message.queue == queue]
             later = [one.queue_offset for one in own if (one.store_timestamp or 0) >= time]
             assert at[str(queue[0]), queue[1]] == min((one for one in later if one is not None), default=end)
-
-
-def test_where_queues_lie_in_rocksdb_files_that_were_left_tell_nothing(tmp_path: Path) -> None:
-    log = LogBuilder(4096)
-    for number in range(60):
-        log.message(topic="Quiet" if number < 5 else "Busy", body=bytes(200))
-    store = finished(tmp_path / "store", log)
-    store.segment(0).unlink()
-    in_rocksdb = replace(opened(store.root, needs_index_sizes=False), queues_in=QueueStore("rocksdb"))
-    found = queue_ranges(in_rocksdb, read(store.root, tmp_path / "runs"), files_stay=True)
-    assert set(found.known) == {("Busy", 0)}
-    assert found.unknown == frozenset()

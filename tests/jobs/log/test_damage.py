@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import random
+import struct
+from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
-from support import reading as reading_here
 from support.reading import read_segments
 from support.store_builder import Embedded, LogBuilder, Message
 
 from jobs.log import log_scan
-from jobs.log.verified_chain import ProvenLog, queue_runs, time_before
-from jobs.spark.runner import Runner
-from storeformat.log.chain import Break
+from jobs.log.log_scan import LogRange, LogReading
+from storeformat.errors import DamagedLog, TotalsDisagree
 
 SEGMENT = 4096
 TIME = 1_700_000_000_000
@@ -95,93 +93,131 @@ def test_survivors_of_one_damaged_segment_say_how_late_it_is_in_the_next(split_s
     ]  # fmt: skip
 
 
-def test_stages_have_the_names_that_people_see(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage in two segments, the older of which tells more of the later one, and at the end."""
-    runner = Runner()
-    monkeypatch.setattr(reading_here, "Runner", lambda: runner)
+# ------------------------------------------------------------------------------------------- nothing is left out
+def test_a_split_without_its_scan_is_not_passed_over() -> None:
+    scans: Any = [SimpleNamespace(report=SimpleNamespace(split=SimpleNamespace(number=number))) for number in (0, 2)]
+    splits: Any = [SimpleNamespace(number=number) for number in range(3)]
+    with pytest.raises(TotalsDisagree) as error:
+        log_scan.sharing(scans, splits)
+    assert str(error.value) == "scans were lost: found 2, expected 3"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, None),
+        ({"blank_bytes": 9}, "the records of the log leave gaps or overlap: found 99, expected 100"),
+        ({"stale": [LogRange(99, 101, "")]}, "the records of the log leave gaps or overlap: found 102, expected 100"),
+        ({"stale": [LogRange(100, 120, "")]}, None),
+        ({"damaged": [LogRange(90, 90, "")]}, "the records of the log leave gaps or overlap: found 85, expected 100"),
+        ({"record_bytes": 61}, "the records of a split leave gaps or overlap: found 71, expected 80 (offset 10)"),
+    ],
+)
+def test_every_byte_is_counted_once(change: dict[str, Any], text: str | None) -> None:
+    """Of a log [0, 100): 60 bytes of records, 7 of heads, 3 foreign, 10 of a BLANK, 15 damaged, 5 more of records."""
+
+    def scan(begin: int, end: int, record_bytes: int, head_bytes: int, foreign: list[tuple[int, int]]) -> Any:
+        return SimpleNamespace(
+            report=SimpleNamespace(start=begin, end=end), record_bytes=record_bytes, head_bytes=head_bytes,
+            foreign_records=foreign,
+        )  # fmt: skip
+
+    own = change.pop("record_bytes", 60)
+    reading: Any = SimpleNamespace(**{
+        "scans": [scan(10, 80, own, 7, [(70, 3)]), scan(0, 5, 5, 0, [])], "record_bytes": own + 5,
+        "foreign_records": [(70, 3)], "blank_bytes": 10, "damaged": [LogRange(85, 100, "")], "stale": [],
+        "begin": 0, "end": 100, **change,
+    })  # fmt: skip
+    if text is None:
+        log_scan._check_tiling(reading)
+        return
+    with pytest.raises(TotalsDisagree) as error:
+        log_scan._check_tiling(reading)
+    assert str(error.value) == text
+
+
+# ------------------------------------------------------------------- a last record that was not written to its end
+POLICIES = ("fail", "stop", "salvage")
+
+
+def a_log(count: int = 5, **fields: object) -> LogBuilder:
     log = LogBuilder(SEGMENT)
-    first = log.message(topic="B")
-    claims(log, 0, 1, 2)
-    log.blank()
-    holder = log.message(topic="B")
-    claims(log, 3)
-    log.blank()
-    claims(log, 4)
-    last = log.message(topic="B")
-    read_segments(spoiled(log, first.offset, holder.offset, last.offset), SEGMENT, "salvage")
-    assert list(runner.stages) == [
-        "scan the commit log", "look past the end", "survey damaged segments", "scan what survived",
-        "survey again after survivors",
-    ]  # fmt: skip
+    for number in range(count):
+        log.message(Message("Topic", number % 2, body=b"body" * 10, tags="t", **fields))  # type: ignore[arg-type]
+    return log
 
 
-# ------------------------------------------------------------------------------------- what is proven around each break
-def many_breaks(rng: random.Random, segments: int) -> tuple[ProvenLog, list[Break]]:
-    """The proven part of a log of few queues whose segments are damaged at random, some with wrong queue offsets."""
-    log = LogBuilder(SEGMENT)
-    spoil = []
-    for _ in range(segments):
-        for _ in range(rng.randint(2, 12)):
-            more = {"queue_offset": rng.randint(0, 60)} if rng.random() < 0.1 else {}
-            placed = log.message(topic=rng.choice("AB"), queue_id=rng.randint(0, 1), **more)
-            if rng.random() < 0.08:
-                spoil.append(placed.offset)
-        log.blank()
-    known: list[ProvenLog] = []
-    real = log_scan.broken_places
-    with mock.patch.object(log_scan, "broken_places", lambda log, breaks: known.append(log) or real(log, breaks)):
-        read_segments(spoiled(log, *spoil), 700, "salvage")
-    assert known, "nothing was damaged"
-    return known[-1], list(known[-1].chain.breaks)
+def torn(
+    log: LogBuilder, written: int, policy: str, *changes: tuple[int, bytes], split_size: int = SEGMENT
+) -> LogReading:
+    """The log with no more than the first bytes of its last record, and some changes."""
+    last = log.records[-1]
+    segments = {base: bytearray(data) for base, data in log.segments.items()}
+    base = last.offset - last.offset % SEGMENT
+    segments[base][last.offset - base + written :] = bytes(SEGMENT - (last.offset - base) - written)
+    for offset, data in changes:
+        base = offset - offset % SEGMENT
+        segments[base][offset - base : offset - base + len(data)] = data
+    return read_segments(segments, split_size, policy)
 
 
-def plain_edges(runs: list[tuple[Any, int, int, tuple[int, int]]], doubts: list[int], *, backwards: bool) -> Any:
-    """``_Side`` of some runs, as its docstring says it, one queue at a time."""
-    edges, others = {}, {}
-    for queue in {run[0] for run in runs}:
-        mine = [run[1:] for run in runs if run[0] == queue]
-        (first, count, (begin, last)), previous = mine[-1], mine[-2] if len(mine) > 1 else None
-        edges[queue] = first if backwards else first + count
-        if count == 1 and previous is not None:
-            before = previous[0] if backwards else previous[0] + previous[1]
-            gap = (last, previous[2][0]) if backwards else (previous[2][1], begin)
-            end, following = (first + 1, before) if backwards else (before, first)
-            if following not in (0, end) and not any(gap[0] < doubt < gap[1] for doubt in doubts):
-                others[queue] = before
-    return edges, others
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("written", [4, 7, 9, 30, 36, 88, 100, 127, 130])
+@pytest.mark.parametrize("property_crc", [False, True])
+@pytest.mark.parametrize("split_size", [100, SEGMENT])
+def test_the_log_ends_before_it_under_every_policy(
+    policy: str, written: int, property_crc: bool, split_size: int
+) -> None:
+    log = a_log(property_crc=property_crc)
+    last = log.records[-1]
+    reading = torn(log, written, policy, split_size=split_size)
+    assert (reading.records, reading.end, reading.damaged, reading.losses.rows) == (4, last.offset, [], [])
+    assert reading.unfinished is not None
+    assert reading.unfinished.begin == last.offset < reading.unfinished.end <= last.offset + written
+    assert (reading.is_damaged, len(reading.notes)) == (False, 1)
+    assert reading.facts()["unfinished_record"]["begin"] == last.offset
+    assert reading.unwritten_bytes == SEGMENT - last.offset
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_each_break_has_what_the_scans_on_its_sides_prove(seed: int) -> None:
-    known, breaks = many_breaks(random.Random(seed), 8)
-    lost = [(item.offset, item.segment.end) for item in breaks]
-    lost += [(item.start.offset, item.end) for item in known.older]
-    for item, place in zip(breaks, log_scan.broken_places(known, breaks), strict=True):
-        before = [scan for scan in known.counted if scan.report.end <= item.offset]
-        after = [scan for scan in known.counted if scan.report.split.start >= item.segment.end]
-        doubts = [begin for begin, _ in lost]
-        doubts += [offset for scan in known.counted for offset, _ in scan.foreign_records]
-        near = place.neighbours
-        assert (near.ends, near.other_ends) == plain_edges(list(queue_runs(before)), doubts, backwards=False)
-        backwards = list(queue_runs(after[::-1], backwards=True))
-        assert (near.firsts, near.other_firsts) == plain_edges(backwards, doubts, backwards=True)
-        times = [scan.times.first for scan in after if scan.times.first is not None]
-        assert near.after == (times[0] if times else None)
-        assert near.before == time_before(before, near.after)
-        assert near.room == sum(end - begin for begin, end in lost if begin < item.offset)
-        assert near.room_after == sum(end - begin for begin, end in lost if begin >= item.segment.end)
-        numbers = [scan.report.last_number for scan in before if scan.report.last_number is not None]
-        assert place.last_entry == (numbers[-1] if numbers else None)
+def test_segments_made_ahead_do_not_matter() -> None:
+    log = a_log()
+    log.preallocate()
+    assert torn(log, 60, "fail").unfinished is not None
 
 
-def test_each_scan_is_looked_at_twice_however_many_breaks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, breaks = many_breaks(random.Random(7), 40)
-    looked: list[int] = []
+def test_a_sound_log_has_none() -> None:
+    log = a_log()
+    reading = read_segments(log.segments, SEGMENT)
+    assert (reading.unfinished, reading.notes, reading.facts()["unfinished_record"]) == (None, [], None)
 
-    def recorded(scans: Any, **more: Any) -> Any:
-        looked.append(len(scans))
-        return queue_runs(scans, **more)
 
-    monkeypatch.setattr(log_scan, "queue_runs", recorded)
-    assert len(list(log_scan.broken_places(known, breaks))) == len(breaks) > 10
-    assert sum(looked) <= 2 * len(known.counted)
+@pytest.mark.parametrize("what", ["a body", "a size", "a magic code", "an own offset", "bytes after", "a break before"])
+def test_anything_else_is_damage(what: str) -> None:
+    log = a_log()
+    last = log.records[-1]
+    size, body = last.size, last.offset + 90
+    if what == "a body":
+        change, written = (body, b"\xff"), size
+    elif what == "a size":
+        change, written = (last.offset, struct.pack(">i", size + 7)), size
+    elif what == "an own offset":
+        change, written = (last.offset + 28, struct.pack(">q", 1)), 60
+    elif what == "bytes after":
+        change, written = (last.end + 500, b"\1"), 60
+    else:
+        change, written = (log.records[1].offset + 90, b"\xff"), 60
+    with pytest.raises(DamagedLog):
+        torn(log, written, "fail", change)
+    reading = torn(log, written, "salvage", change)
+    assert reading.unfinished is None
+    assert reading.damaged
+
+
+def test_it_is_damage_where_the_log_goes_on_in_the_next_segment() -> None:
+    log = a_log(40)
+    inner = max(placed.offset for placed in log.records if placed.offset < SEGMENT - 300)
+    data = {base: bytearray(content) for base, content in log.segments.items()}
+    data[0][inner + 60 :] = bytes(SEGMENT - inner - 60)
+    with pytest.raises(DamagedLog):
+        read_segments(data, SEGMENT)
+    assert read_segments(data, SEGMENT, "salvage").losses.messages > 0

@@ -16,7 +16,6 @@ from support.store_builder import LogBuilder, Message, Placed
 
 from jobs.log.log_scan import LogReading
 from jobs.rebuild import planning
-from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, RecordDefect
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
@@ -171,24 +170,6 @@ def test_a_log_does_not_end_at_zeros_that_records_follow(split_size: int, follow
     assert (reading.records, reading.losses.messages, reading.end) == (5 + follow, 10 - follow, log.end_offset)
     with pytest.raises(DamagedLog, match="zeros"):
         read(log, "fail", zeros, split_size=split_size)
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-def test_a_healthy_log_is_read_in_one_pass(ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is looked for in the zeros after its end, nor in a segment that was made ahead of need."""
-    passes: list[str] = []
-    run = Runner.map
-
-    def noted(runner: Runner, what: str, task: Any, items: Any) -> Any:
-        passes.append(what)
-        return run(runner, what, task, items)
-
-    monkeypatch.setattr(Runner, "map", noted)
-    log = a_log()
-    if ahead:
-        log.preallocate()
-    assert read(log, "fail").records == len(log.records)
-    assert passes == ["scan the commit log"]
 
 
 # ------------------------------------------------------------------------------------------------ a topic created anew

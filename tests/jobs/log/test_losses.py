@@ -36,18 +36,16 @@ def losses_of(data: bytearray, lost: Placed) -> list[Loss]:
     return one
 
 
-def test_a_record_with_a_damaged_topic_makes_no_losses_of_its_own() -> None:
-    """It says topic "Uopic", queue offset 3, and "Uopic" has no other record."""
+@pytest.mark.parametrize("field", ["topic", "queue id"])
+def test_a_record_of_a_queue_that_is_not_there_makes_no_losses_of_its_own(field: str) -> None:
+    """It says topic "Uopic", or queue 77, and queue offset 3; no other record says so."""
     data, records = a_log()
     at = data.index(b"Topic", records[PROBED].offset)
-    data[at] += 1
+    if field == "topic":
+        data[at] += 1
+    else:
+        data[records[PROBED].offset + 15] = 77
     assert records[PROBED].message.queue_offset == 3
-    assert losses_of(data, records[2]) == []
-
-
-def test_a_record_with_a_damaged_queue_id_makes_no_losses_of_its_own() -> None:
-    data, records = a_log()
-    data[records[PROBED].offset + 15] = 77
     assert losses_of(data, records[2]) == []
 
 
@@ -117,37 +115,18 @@ def test_all_queues_together_claim_no_more_than_damaged_bytes_can_have_held() ->
     assert len(many_queues(300, 1, damaged=91 * 300)) == 300
 
 
-def test_named_losses_of_one_queue_cost_no_more_than_their_number() -> None:
-    spans = [Loss("T", 0, 10 * number, 3, 0, 1) for number in range(1_000)]
-    missing = _Intervals(spans)
-    assert [number in missing for number in (0, 2, 3, 9, 10, 9_992, 9_993)] == [
-        True,
-        True,
-        False,
-        False,
-        True,
-        True,
-        False,
-    ]
-
-
 def test_what_a_report_tells_of_losses() -> None:
     one, other = Loss("T", 1, 5, 2, 100, 400), Loss("U", 0, None, 1, 500, 600, NO_DAMAGE)
     stray = StrayRecord(7, "T", 1, 2, 9, ("U", 3, 4))
-    assert Losses([one, other], ((0, 1), (2, 3), (4, 5)), [stray, StrayRecord(8, "T", 1, 2, 9)]).facts() == {
-        "lost_messages": 3, "lost_messages_at_least": 6,
-        "losses": [
-            {"topic": "T", "queue_id": 1, "first_queue_offset": 5, "messages": 2, "begin": 100, "end": 400,
-             "cause": "damaged bytes of the log"},
-            {"topic": "U", "queue_id": 0, "first_queue_offset": None, "messages": 1, "begin": 500, "end": 600,
-             "cause": NO_DAMAGE},
-        ],
-        "stray_records": [
-            {"offset": 7, "topic": "T", "queue_id": 1, "queue_offset": 2,
-             "belongs_to": {"topic": "U", "queue_id": 3, "queue_offset": 4}},
-            {"offset": 8, "topic": "T", "queue_id": 1, "queue_offset": 2, "belongs_to": None},
-        ],
-    }  # fmt: skip
+    facts = Losses([one, other], ((0, 1), (2, 3), (4, 5)), [stray, StrayRecord(8, "T", 1, 2, 9)]).facts()
+    assert (facts["lost_messages"], facts["lost_messages_at_least"]) == (3, 6)
+    assert facts["losses"] == [vars(one), vars(other)]
+    home = {"topic": "U", "queue_id": 3, "queue_offset": 4}
+    row = {"topic": "T", "queue_id": 1, "queue_offset": 2}
+    assert facts["stray_records"] == [
+        {"offset": 7, **row, "belongs_to": home},
+        {"offset": 8, **row, "belongs_to": None},
+    ]
     many = Losses([one] * 1_001, strays=[stray] * 1_001).facts()
     assert (len(many["losses"]), len(many["stray_records"])) == (1_000, 1_000)  # type: ignore[arg-type]
     assert many["lost_messages"] == 2_002
@@ -162,6 +141,11 @@ def test_what_a_report_tells_of_losses() -> None:
 )  # fmt: skip
 def test_which_stray_records_move_others(home: tuple[str, int, int] | None, next_offset: int, moves: bool) -> None:
     assert StrayRecord(7, "T", 1, 2, next_offset, home).moves_others is moves
+
+
+def test_losses_of_one_queue_name_their_queue_offsets() -> None:
+    missing = _Intervals([Loss("T", 0, 10 * number, 3, 0, 1) for number in range(1_000)])
+    assert [number for number in (0, 2, 3, 9, 10, 9_992, 9_993) if number in missing] == [0, 2, 10, 9_992]
 
 
 @pytest.mark.parametrize("base", [0, SEGMENT])

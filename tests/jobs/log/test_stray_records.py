@@ -176,17 +176,26 @@ def test_fail_takes_a_last_message_0_for_a_topic_created_anew_as_a_broker_does()
     assert read(log, "fail").queue_runs.plan().end.tolist() == [1]
 
 
-def test_a_topic_created_anew_is_no_stray_record() -> None:
+@pytest.mark.parametrize(
+    ("policies", "before", "after", "ends"),
+    [
+        pytest.param(["fail", "salvage"], [0, 1] * 8, [0, 1], [1, 1], id="both queues start over"),
+        # one message 0 at the end may have a damaged queue offset; a message 1 after it says that it has not
+        pytest.param(["fail", "stop", "salvage"], [0] * 5, [0, 0], [2], id="two messages"),
+    ],
+)
+def test_a_topic_created_anew_is_no_stray_record(
+    policies: list[str], before: list[int], after: list[int], ends: list[int]
+) -> None:
     log = LogBuilder(SIZE)
-    for number in range(16):
-        log.message(Message("Topic", number % 2))
-    log.delete_topic("Topic")
-    for number in range(2):
-        log.message(Message("Topic", number % 2))
-    for policy in ("fail", "salvage"):
+    for queues in (before, after):
+        for queue in queues:
+            log.message(Message("Topic", queue))
+        log.delete_topic("Topic")
+    for policy in policies:
         reading = read(log, policy)
         assert reading.losses.strays == []
-        assert reading.queue_runs.plan().end.tolist() == [1, 1]
+        assert reading.queue_runs.plan().end.tolist() == ends
 
 
 @pytest.mark.parametrize(
@@ -216,20 +225,6 @@ def test_the_first_message_of_a_new_life_is_no_stray_record_where_those_after_it
     reading = read(log, "salvage", (lost[0].offset, b"?" * sum(record.size for record in lost)))
     assert reading.losses.strays == []
     assert (reading.losses.messages, reading.queue_runs.plan().end.tolist()) == (4, [1, 6])
-
-
-@pytest.mark.parametrize("policy", ["fail", "stop", "salvage"])
-def test_a_queue_that_starts_over_with_two_messages_holds_no_stray_record(policy: str) -> None:
-    """One message 0 at the end may have a damaged queue offset; a message 1 after it says that it has not."""
-    log = LogBuilder(SIZE)
-    for _ in range(5):
-        log.message(Message("Topic", 0))
-    log.delete_topic("Topic")
-    for _ in range(2):
-        log.message(Message("Topic", 0))
-    reading = read(log, policy)
-    assert reading.losses.strays == []
-    assert reading.queue_runs.plan().end.tolist() == [2]
 
 
 def test_two_strays_in_one_queue_come_home() -> None:

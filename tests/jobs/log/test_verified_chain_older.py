@@ -269,11 +269,6 @@ def test_a_segment_without_a_record_is_no_older_log() -> None:
     assert "older" not in damaged.reason
 
 
-def test_older_than_the_end_of_the_segment_before_it_counts() -> None:
-    """Inside of the first one the clock goes back, over several splits."""
-    assert left_out(a_log_of([*part(100, 1, 1, 1, 1), *part(50, 2, 2, 2, 2)], part(75, 1, 1, 1, 1))) == []
-
-
 EARLIER_LIVES = [
     pytest.param([part(0, 5, 5), part(25, 1, 1), part(25, 2, 2)], [0], id="queues jump back, and go on from there"),
     pytest.param([part(0, 1, 1), part(25, 5, 5), part(25, 6, 6)], [0], id="queues jump ahead"),
@@ -284,6 +279,8 @@ EARLIER_LIVES = [
     pytest.param([part(0, *[5] * 7), part(25, *[6] * 5, 1, 1), part(25, *[7] * 5, 2, 2)], [0], id="two of seven"),
     pytest.param([part(0, 5, 5), part(25, 2, 2), part(25, 3, 1)], [], id="half of the queues do not go on after it"),
     pytest.param([[*part(0, 5, 5, 5), *part(23, 6, 6, 6)], part(25, 1, 1), part(25, 2, 2)], [], id="its end is near"),
+    pytest.param([[*part(100, 1, 1, 1, 1), *part(50, 2, 2, 2, 2)], part(75, 1, 1, 1, 1)], [], id="clock back inside"),
+    pytest.param([part(100, 1, 1), part(75, 1, 1), [], part(101, 2, 2)], [1], id="then only a blank"),
 ]  # fmt: skip
 
 
@@ -292,11 +289,6 @@ def test_a_first_segment_is_of_an_earlier_life_where_the_log_begins_after_it(
     segments: list[Rows], older: list[int]
 ) -> None:
     assert left_out(a_log_of(*segments)) == older
-
-
-def test_a_segment_that_is_only_a_blank_may_follow_an_older_one() -> None:
-    log = a_log_of(part(100, 1, 1), part(75, 1, 1), [], part(101, 2, 2))
-    assert left_out(log) == [1]
 
 
 @pytest.mark.parametrize("task", [{"with_units": False}, {"topics": (TopicFilter("TopicTest", 0),)}])
@@ -314,13 +306,6 @@ def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
     segments[base][log.end_offset - base : log.end_offset - base + len(tail)] = tail
     reading = read_segments(segments, 300, "stop", **task)
     assert (reading.end, reading.records) == (log.end_offset, len(log.records))
-
-
-def test_no_queue_is_asked_where_no_segment_is_older_than_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs another pass over the log."""
-    monkeypatch.delattr("jobs.log.log_scan.see_all_queues")
-    log = a_log_of(part(100, 1, 1), part(100, 2, 2), part(150, 3, 3))
-    assert read_segments(log.segments, SEGMENT, with_units=False).records == len(log.records)
 
 
 def test_a_record_of_this_log_under_the_end_of_an_older_page_comes_out() -> None:

@@ -24,16 +24,17 @@ NOTES_OF_SCENARIO = {
 }  # fmt: skip
 
 
+def conf_of(store: GoldenStore) -> BrokerConf:
+    return BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
+
+
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 @pytest.mark.parametrize("told", [True, False], ids=["release told", "release shown"])
 def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
-    settings = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in store.settings.items()
-    }
     version = rules_of_release(store.version) if told else None
     root = golden.unpack(store, tmp_path)
     configure(root)  # no broker was around it
-    answer = safe_to_start(str(root), BrokerConf(settings), version)
+    answer = safe_to_start(str(root), conf_of(store), version)
     assert answer.safe, answer.lines()
     notes = {reason.rule for reason in answer.reasons}
     assert notes - EXPECTED_NOTES <= NOTES_OF_SCENARIO.get(store.scenario, set())
@@ -43,8 +44,7 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
 def test_the_index_that_a_start_deletes(store: GoldenStore) -> None:
     """The same store after its broker was started again shows from where on the index was written anew."""
     (recovered,) = golden.stores(store.name.replace("killed", "recovered"))
-    settings = {name: str(value).lower() for name, value in store.settings.items()}
-    answer = safe_to_start(str(golden.unpack(store)), BrokerConf(settings), store.version)
+    answer = safe_to_start(str(golden.unpack(store)), conf_of(store), store.version)
     found = [reason.what for reason in answer.reasons if reason.rule == "index_deleted"]
     begin = recovered.index_begins_at
     assert [f"messages from offset {begin} on" in what for what in found] == ([] if begin is None else [True])
@@ -53,10 +53,7 @@ def test_the_index_that_a_start_deletes(store: GoldenStore) -> None:
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 @pytest.mark.parametrize("conf", [True, False], ids=["with settings", "without"])
 def test_the_release_that_is_shown(store: GoldenStore, conf: bool) -> None:
-    settings = BrokerConf(
-        {name: str(value).lower() for name, value in store.settings.items()} if conf else {}, from_file=conf
-    )
-    found = read_stopped_store(str(golden.unpack(store)), settings)
+    found = read_stopped_store(str(golden.unpack(store)), conf_of(store) if conf else BrokerConf({}, from_file=False))
     shows = rules_of_release(store.version) in ("4.6", "5.3", "5.5")  # else 5.3 is taken
     assert found.rules.version == (rules_of_release(store.version) if shows else DEFAULT)
 
@@ -73,8 +70,7 @@ def test_a_store_of_4_6_1_is_none_of_5_3(tmp_path: Path) -> None:
         os.utime(path)
     size = segments[0].stat().st_size
     (root / "commitlog" / f"{int(segments[-1].name) + size:020d}").touch()
-    settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
-    answer = safe_to_start(str(root), settings)
+    answer = safe_to_start(str(root), conf_of(store))
     assert not answer.safe
     assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["segment_size", "config_lost"]
 
@@ -85,7 +81,6 @@ def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> Non
     configure(root)
     segments = sorted((root / "commitlog").iterdir())
     (root / "commitlog" / f"{int(segments[-1].name) + segments[0].stat().st_size:020d}").touch()
-    settings = BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
-    assert read_stopped_store(str(root), settings).release_reason == NOTHING_SHOWN
-    assert not safe_to_start(str(root), settings).safe
-    assert safe_to_start(str(root), settings, "5.3").safe
+    assert read_stopped_store(str(root), conf_of(store)).release_reason == NOTHING_SHOWN
+    assert not safe_to_start(str(root), conf_of(store)).safe
+    assert safe_to_start(str(root), conf_of(store), "5.3").safe

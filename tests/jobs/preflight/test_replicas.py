@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.start_cases import Said, are, bad, note
 from support.start_damages import NO_OFFSET, NO_SUBSCRIPTIONS
@@ -16,9 +15,8 @@ from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_stor
 from jobs.preflight import replicas
 from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Reason
-from jobs.preflight.replicas import _after, read_replica
+from jobs.preflight.replicas import read_replica
 from storeformat.errors import MissingInput
-from storeformat.log.log_tail import LogTail
 from storeformat.log.segments import Segment
 
 COMMON, OWN, OTHER = 30, 9, 4
@@ -152,11 +150,3 @@ def test_the_first_byte_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     later = None if where is None else max(where, 4096)
     assert replicas._first_difference(own, other[1:], 0, 6744) == later
     assert replicas._first_difference(own[1:], other, 0, 6744) == later
-
-
-@pytest.mark.parametrize(
-    ("offset", "said"),
-    [(99, "at least 3 messages"), (100, "3 messages"), (199, "3 messages"), (200, "2 messages"), (400, "0 messages")],
-)
-def test_what_was_not_read_may_hold_more(offset: int, said: str) -> None:
-    assert _after(LogTail(100, 400, ends=np.array([200, 300, 400])), offset) == said

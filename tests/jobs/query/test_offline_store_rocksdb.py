@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,17 @@ def test_offsets_and_times(roots: tuple[Path, Path]) -> None:
             assert ask(roots[1], kind="time", time=time, **name)["queue_offset"] in (expected, -1)
             asked += 1
     assert asked > 10
+
+
+def test_lag(roots: tuple[Path, Path]) -> None:
+    queues = {queue["topic"]: {queue["queueId"]: queue["minOffset"] + 1} for queue in STORE.entry["answers"]["queues"]}
+    table = {f"{topic}@readers": offsets for topic, offsets in queues.items()} | {"Nobody@readers": {0: 5}}
+    for root in roots:
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    rows = alike(roots, kind="lag")["queues"]
+    assert [row["topic"] for row in rows if row["lag"] is None] == ["Nobody"]
+    assert len(rows) == len(table) > 2
 
 
 def test_lists(roots: tuple[Path, Path]) -> None:

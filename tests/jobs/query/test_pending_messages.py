@@ -13,9 +13,8 @@ from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
-from jobs.query.queue_listing import half_places, split_waiting, waiting_text
+from jobs.query.queue_listing import split_waiting
 from jobs.spark.runner import Runner
-from storeformat.record.pending import Pending
 
 SMALL = {"maxHashSlotNum": 10, "maxIndexNum": 20}
 REAL = {"REAL_TOPIC": "T", "REAL_QID": "3"}
@@ -34,14 +33,7 @@ def answers(log: LogBuilder, tmp_path: Path, topic: str = "T") -> dict[str, dict
     settings = tuple((name, str(value)) for name, value in SMALL.items())
     found = {}
     for way in ("index", "scan"):
-        options = QueryOptions(
-            store=str(root),
-            settings=settings,
-            kind="key",
-            topic=topic,
-            key="k",
-            **({} if way == "index" else {way: True}),
-        )
+        options = QueryOptions(store=str(root), settings=settings, kind="key", topic=topic, key="k", scan=way == "scan")
         found[way] = query.by_key(options, OfflineStore(open_store(options)), Runner())
     return found
 
@@ -110,24 +102,6 @@ def test_what_became_of_half_messages(tmp_path: Path) -> None:
     assert "was rolled back: --scan says which" in ends[2]
 
 
-@pytest.mark.parametrize(
-    ("waiting", "text"),
-    [
-        (Pending("delayed", ("T",), queue_id=0, due=1000), "delayed message of T:0: stored TIME, delivery due DUE"),
-        (Pending("delayed", ("T", "U"), due=0), "delayed message of T: stored TIME, delivery due TIME"),
-        (Pending("timer", (), due=1000), "timer message of Q: stored TIME, delivery due DUE"),
-        (Pending("half", (), queue_id=7), "half message of Q:7: stored TIME"),
-        (Pending("retried", ("T",)), "to be consumed again, in R:2 at 9: stored TIME"),
-        (Pending("dead", ("T",), queue_id=1), "dead letter in R:2 at 9: stored TIME"),
-    ],
-)
-def test_what_a_message_waits_for(waiting: Pending, text: str) -> None:
-    row = {"topic": "R", "queue_id": 2, "queue_offset": 9, "store_timestamp_ms": 0}
-    times = text.replace("TIME", "1970-01-01T00:00:00.000+00:00").replace("DUE", "1970-01-01T00:00:01.000+00:00")
-    assert waiting_text(row, waiting, "Q") == times
-    assert waiting_text({**row, "store_timestamp_ms": None}, waiting, "Q") == times
-
-
 def test_the_later_copy_is_the_next_record_of_the_same_message() -> None:
     def row(offset: int, topic: str = SCHEDULE, uniq_key: str | None = "u", **more: Any) -> dict[str, Any]:
         base = {"queue_id": 0, "queue_offset": 0, "tags_code": 5, "transaction_type": "none", "store_timestamp_ms": 0}
@@ -150,11 +124,3 @@ def test_the_later_copy_is_the_next_record_of_the_same_message() -> None:
     assert ends(row(10), row(30, "T", "another", **commit)) == [delivered]
     assert ends(row(11), row(30, "T", "another", **commit)) == [""]
     assert ends(row(10), row(30, "T", "another", **{**commit, "transaction_type": "rollback"})) == [""]
-
-
-def test_half_messages_are_known_by_their_topic() -> None:
-    rows = [
-        {"topic": topic, "queue_id": number, "queue_offset": 5 + number, "commit_log_offset": 10 * number}
-        for number, topic in enumerate((HALF, OP, HALF))
-    ]
-    assert half_places(rows) == ((0, 5), (-1, 0), (2, 7), (-1, 20))

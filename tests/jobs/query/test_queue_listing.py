@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support import golden
 from support.golden import GoldenStore
@@ -21,10 +21,9 @@ from jobs.contract.options import QueryOptions
 from jobs.log.opening import open_store
 from jobs.query import offline_store, query, queue_listing
 from jobs.query.offline_store import OfflineStore
-from jobs.query.queue_listing import Listing
+from jobs.query.query import export
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput, UsageError
-from storeformat.log.segments import Segment
+from storeformat.errors import MissingInput, Refused, UsageError
 from udfs.table.find_messages import Wanted
 
 
@@ -123,7 +122,11 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     log = LogBuilder()
     real = {"REAL_TOPIC": "T", "REAL_QID": "3"}
     half = [log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=real) for _ in range(2)][1:]
-    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=b"0,")
+    op = {"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC", "tags": "d"}
+    log.message(**op, body=b"x,,0,", store_timestamp=1000)  # not of the time that is asked for
+    log.message(
+        **op, body=zlib.compress(b"1,"), sys_flag=1, store_timestamp=1 << 40
+    )  # no broker's, and it could grow to gigabytes
     ended = log.message(topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", properties=real)
     end = {"TRANS_OFFSET": str(ended.offset)}
     log.message(topic="RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", body=b"\0", properties=end)
@@ -131,7 +134,7 @@ def test_messages_that_wait(tmp_path: Path) -> None:
     log.message(topic="SCHEDULE_TOPIC_XXXX", queue_id=2, properties={**real, "REAL_TOPIC": "U", "DELAY": "3"})
     dead = log.message(topic="%DLQ%g", properties={"RETRY_TOPIC": "T"})
     root = with_queues(log, tmp_path)
-    answer = listed(root, waiting=True)
+    answer = listed(root, waiting=True, begin=2000)
     assert offsets(answer) == [delayed.offset, *(one.offset for one in half), dead.offset]
     texts = [row["waits_for"] for row in answer["messages"]]
     assert "delivery due" in texts[0]
@@ -170,62 +173,6 @@ def test_messages_that_wait_no_longer(tmp_path: Path) -> None:
     assert [note.partition(":")[0].split()[-1] for note in unseen] == ["%RETRY%h", "%RETRY%h", "T"]
 
 
-@pytest.mark.parametrize(
-    ("units", "windows"),
-    [
-        ([], []),
-        ([(0, 100), (4196, 50)], [(0, [0, 1])]),
-        ([(0, 100), (4197, 50)], [(0, [0]), (0, [1])]),
-        ([(9_800, 100), (9_900, 100), (10_000, 50)], [(0, [0, 1]), (10_000, [2])]),
-        ([(9_800, 100), (9_950, 51), (10_100, 50)], [(0, [0]), (10_000, [2])]),
-        ([(19_950, 50), (20_000, 10), (30_000, 10)], [(10_000, [0])]),
-        ([(9_950, 51)], []),
-        ([(100, 10), (105, 200), (110, 10)], [(0, [0, 1, 2])]),
-    ],
-)
-def test_records_that_are_near_are_read_at_once(
-    units: list[tuple[int, int]], windows: list[tuple[int, list[int]]]
-) -> None:
-    offline: Any = SimpleNamespace(
-        store=SimpleNamespace(segments=[Segment("a", 0, 10_000), Segment("b", 10_000, 10_000)])
-    )
-    listing = Listing(offline, QueryOptions(store="S", kind="list"))
-    offsets, sizes = (np.array([unit[at] for unit in units], np.int64) for at in (0, 1))
-    found = listing._windows(offsets, sizes)
-    assert [(segment.base, numbers.tolist()) for segment, numbers in found] == windows
-
-
-def test_what_half_messages_an_op_message_ends(tmp_path: Path) -> None:
-    log = LogBuilder()
-    log.message(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"REAL_TOPIC": "T", "REAL_QID": "3"})
-    ops = [
-        log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queue_id=queue_id, tags="d", body=body, store_timestamp=time)
-        for queue_id, body, time in ((0, b"0,12,", 1000), (0, b"x,,7", 2000), (1, b"", 3000), (1, b"0", 4000))
-    ]
-    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=zlib.compress(b"5,"), sys_flag=1)  # no broker's
-    root = with_queues(log, tmp_path)
-    options = QueryOptions(store=str(root), kind="list", topic="T", begin=9000, end=9000)
-    ended = Listing(OfflineStore(open_store(options)), options)._ended_half()
-    first, second, _, last = (one.offset for one in ops)
-    assert ended == {(0, 0): first, (0, 12): first, (0, 7): second, (1, 0): last}
-
-
-def test_without_half_messages_op_messages_are_not_read(tmp_path: Path) -> None:
-    log = LogBuilder()
-    log.message(topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", tags="d", body=b"0")
-    options = QueryOptions(store=str(with_queues(log, tmp_path)), kind="list", topic="T")
-    assert Listing(OfflineStore(open_store(options)), options)._ended_half() == {}
-
-
-def test_bodies_are_plain_where_they_can_be() -> None:
-    stored = [zlib.compress(b"one"), b"two", None, b"damaged", b""]
-    table = pa.table({"body": pa.array(stored, pa.binary()), "a": range(5), "sys_flag": [1, 0, 1, 1, 0]})
-    (plain,) = queue_listing._with_plain_bodies(table)
-    assert plain.column_names == ["body", "a", "sys_flag"]
-    assert plain["body"].to_pylist() == [b"one", b"two", None, b"damaged", b""]
-    assert plain.schema.field("body").type == pa.binary()
-
-
 def test_bodies_that_grow_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_listing, "AT_ONCE", 100)
     bodies = [zlib.compress(b"x" * 90)] * 5
@@ -235,23 +182,71 @@ def test_bodies_that_grow_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) 
     assert {body for part in parts for body in part["body"].to_pylist()} == {b"x" * 90}
 
 
-def test_a_topic_without_queues_is_named(tmp_path: Path) -> None:
+# ------------------------------------------------- --export: rows in a file, bodies as their producers had them
+BODIES = [b"text", zlib.compress(b"compressed"), b"\xff\x00"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     log = LogBuilder()
-    log.message(topic="T")
-    with pytest.raises(MissingInput) as error:
-        listed(with_queues(log, tmp_path), topic="Nobody")
-    assert str(error.value) == "the store has no consume queue of this topic (Nobody)"
-    assert error.value.advice == (
-        "inspect lists the topics of the log; --waiting lists messages that were not delivered yet"
+    for number, body in enumerate(BODIES):
+        log.message(topic="T", body=body, sys_flag=number == 1, keys=f"k{number}", properties={"a": "\u00e4"})
+    log.message(topic="bare")
+    return with_queues(log, tmp_path)
+
+
+def exported(root: Path, name: str, **more: Any) -> dict[str, Any]:
+    given = {"kind": "list", "topic": "T", "export": str(root.parent / name), **more}
+    options = QueryOptions(store=str(root), **given)
+    return query.by_list(options, OfflineStore(open_store(options)), None)
+
+
+def test_json_lines(root: Path) -> None:
+    answer = exported(root, "out.jsonl", bodies=True)
+    rows = [json.loads(line) for line in (root.parent / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert (answer["found"], [row["keys"] for row in rows]) == (3, [["k0"], ["k1"], ["k2"]])
+    assert [row.get("body") for row in rows] == ["text", "compressed", None]
+    assert base64.b64decode(rows[2]["body_base64"]) == BODIES[2]
+    assert rows[0]["properties"]["a"] == "\u00e4"
+    exported(root, "bare.jsonl", topic="bare")  # an object, too: tools take the type of a column from all rows
+    assert json.loads((root.parent / "bare.jsonl").read_text(encoding="utf-8"))["properties"] == {}
+
+
+def test_parquet(root: Path) -> None:
+    assert exported(root, "out.parquet", bodies=True, most=2)["found"] == 2
+    table = pq.read_table(root.parent / "out.parquet")
+    assert table["body"].to_pylist() == [b"text", b"compressed"]
+    assert "body" not in pq.read_table(root.parent / "out.parquet", columns=["topic", "keys"]).column_names
+
+
+def test_nothing_to_write(root: Path) -> None:
+    for name in ("none.jsonl", "none.parquet"):
+        assert exported(root, name, begin=2**60)["found"] == 0
+        assert (root.parent / name).exists()
+    assert pq.read_table(root.parent / "none.parquet").num_rows == 0
+
+
+def test_targets(root: Path) -> None:
+    with pytest.raises(UsageError, match="--export takes a file that ends in"):
+        exported(root, "out.csv")
+    (root.parent / "out.jsonl").touch()
+    with pytest.raises(Refused, match="the file of --export exists"):
+        exported(root, "out.jsonl")
+
+
+def test_tables_one_after_the_other(tmp_path: Path) -> None:
+    """A row count of all, zstd, and text that is not UTF-8."""
+    tables = [
+        pa.table({"a": [1, 2], "store_timestamp": pa.nulls(2)}),
+        pa.table({"a": [3], "store_timestamp": pa.nulls(1)}),
+    ]
+    assert export(str(tmp_path / "f.parquet"), tables) == 3
+    written = pq.ParquetFile(tmp_path / "f.parquet")
+    assert written.read()["a"].to_pylist() == [1, 2, 3]
+    assert written.metadata.row_group(0).column(0).compression == "ZSTD"
+    odd = [pa.table({"a": ["\u4e2d"], "store_timestamp": pa.nulls(1)}), tables[1]]
+    assert export(str(tmp_path / "f.jsonl"), odd) == 2
+    assert (tmp_path / "f.jsonl").read_text(encoding="utf-8") == (
+        '{"store_timestamp_ms": null, "a": "\u4e2d", "store_timestamp": null}\n'
+        '{"store_timestamp_ms": null, "a": 3, "store_timestamp": null}\n'
     )
-
-
-def test_where_a_log_ends_or_is_to_end(tmp_path: Path) -> None:
-    log = LogBuilder()
-    placed = [log.message(topic="T") for _ in range(3)]
-    root = with_queues(log, tmp_path)
-    ends = {}
-    for until in (None, placed[1].offset, placed[2].end + 5):
-        options = QueryOptions(store=str(root), kind="list", topic="T", until_offset=until)
-        ends[until] = Listing(OfflineStore(open_store(options)), options).log_end
-    assert ends == {None: placed[2].end, placed[1].offset: placed[1].offset, placed[2].end + 5: placed[2].end}

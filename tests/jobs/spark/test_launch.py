@@ -127,26 +127,12 @@ class TestSplittingOffSparksOptions:
 
     def test_an_unknown_option_before_the_job_is_named(self) -> None:
         for words in (["--store", "S", "rebuild"], ["-v", "--store=S", "rebuild"], ["--verbose=1", "rebuild"]):
-            with pytest.raises(UsageError) as error:
-                command_line.split_command_line(words, JOBS)
             word = next(word for word in words if word not in command_line.SWITCHES)
-            assert str(error.value) == f"{word} is not an option of spark-submit"
-            assert error.value.advice == "options of a job come after its name"
+            with pytest.raises(UsageError, match=f"^{word} is not an option of spark-submit$"):
+                command_line.split_command_line(words, JOBS)
         assert command_line.split_command_line(["--store", "S"], JOBS) == ([], ["--store", "S"])
         assert command_line.split_command_line(["--master"], JOBS) == (["--master"], [])
 
-    @pytest.mark.parametrize(
-        ("line", "values"),
-        [
-            ("--jars c --jars=d --name --conf", ["c", "d"]), ("--jars", []), ("--jarsx x --jarsa=b", []),
-        ],
-    )  # fmt: skip
-    def test_values_of_options(self, line: str, values: list[str]) -> None:
-        assert launch.values_of(line.split(), "--jars") == values
-
-
-@pytest.mark.parametrize(
-    ("master", "local"), [("local", True), ("local[*]", True), ("local-cluster[1,1,1]", False), ("yarn", False)]
-)
-def test_where_executors_are_threads(master: str, local: bool) -> None:
-    assert launch.is_local(master) == local
+    def test_values_of_options(self) -> None:
+        line = "--jars c --jars=d --name --conf --jarsx x --jarsa=b --jars"
+        assert launch.values_of(line.split(), "--jars") == ["c", "d"]

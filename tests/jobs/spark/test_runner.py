@@ -37,12 +37,6 @@ def test_stages_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (runner.setting("a", "b"), runner.parallelism) == ("b", 1)
 
 
-def test_a_setting_of_spark_is_text() -> None:
-    context: Any = ContextThatLosesRows(0)
-    context.getConf = lambda: {"spark.a": 5}
-    assert (SparkRunner(context).setting("spark.a", "7"), SparkRunner(context).setting("spark.b", "7")) == ("5", "7")
-
-
 class ContextThatLosesRows:
     """What a SparkRunner needs of a Spark context: runs tasks here and hands over all rows but those of the last ones,
     as PySpark does when the JVM dies meanwhile.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import golden
@@ -25,9 +24,6 @@ from support.planting import (
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.verifying import verify_here
-
-from jobs.spark.runner import Runner
-from jobs.verify import judge_queues
 
 pytestmark = pytest.mark.golden
 
@@ -69,29 +65,23 @@ def test_unit_too_many(root: Path) -> None:
     only(root, "extra_unit", f"{QUEUE}/{file.name}", end)
 
 
-def test_old_unit_after_the_end_is_a_hazard(root: Path) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_old_units_after_the_end_are_a_hazard(root: Path, alone: bool) -> None:
+    """In the last file, or in one of their own."""
     file = last_file(root)
-    content, end = bytearray(file.read_bytes()), end_of(file)
+    content, end, length = bytearray(file.read_bytes()), end_of(file), file.stat().st_size
     offset, size, tags_code = UNIT.unpack_from(content, end - 20)
+    if alone:
+        file, content, end = file.with_name(f"{int(file.name) + length:020d}"), bytearray(length), 0
     UNIT.pack_into(content, end, offset + 1, size, tags_code)
     file.write_bytes(content)
     found = verdicts(root)
     assert not found.counts
     (hazard,) = found.hazards
     assert (hazard["hazard"], hazard["file"], hazard["position"]) == ("old_units", f"{QUEUE}/{file.name}", end)
-    assert "first 1 " in hazard["what"]
+    assert hazard["units"] == 1
+    assert alone or "first 1 " in hazard["what"]
     assert "A:0" in hazard["advice"]
-
-
-def test_a_file_of_old_units_alone_is_a_hazard(root: Path) -> None:
-    file = last_file(root)
-    offset, size, tags_code = UNIT.unpack_from(file.read_bytes(), end_of(file) - 20)
-    following = root / QUEUE / f"{int(file.name) + file.stat().st_size:020d}"
-    following.write_bytes(UNIT.pack(offset + 1, size, tags_code).ljust(file.stat().st_size, b"\0"))
-    found = verdicts(root)
-    assert not found.counts
-    (hazard,) = found.hazards
-    assert (hazard["hazard"], hazard["file"], hazard["units"]) == ("old_units", f"{QUEUE}/{following.name}", 1)
 
 
 @pytest.mark.parametrize(("record", "its_own"), [(1, True), (2, False), (3, False)])
@@ -113,68 +103,44 @@ def test_units_of_an_earlier_life_are_old_and_those_of_other_queues_foreign(
     assert [row["hazard"] for row in found.hazards] == (["old_units"] if its_own else [])
 
 
-def test_unit_beyond_the_log_is_a_hazard(root: Path) -> None:
+@pytest.mark.parametrize("hazard", ["units_beyond_log", "zero_file", "pre_blank_end"])
+def test_what_the_next_start_removes_is_a_hazard(root: Path, hazard: str) -> None:
     file = last_file(root)
-    content, end = bytearray(file.read_bytes()), end_of(file)
-    UNIT.pack_into(content, end, STORE.end_offset, 200, 0)
+    content, end, size = bytearray(file.read_bytes()), end_of(file), file.stat().st_size
+    if hazard == "units_beyond_log":
+        UNIT.pack_into(content, end, STORE.end_offset, 200, 0)
+    elif hazard == "zero_file":
+        file = file.with_name(f"{int(file.name) + size:020d}")
+        content = bytearray(size)
+    else:
+        file = root / "consumequeue" / "gone" / "3" / f"{0:020d}"
+        file.parent.mkdir(parents=True)
+        content = bytearray(UNIT.pack(0, 0x7FFFFFFF, 0).ljust(size, b"\0"))
     file.write_bytes(content)
     found = verdicts(root)
     assert not found.counts
-    assert [hazard["hazard"] for hazard in found.hazards] == ["units_beyond_log"]
+    assert [(row["hazard"], row["file"]) for row in found.hazards] == [(hazard, file.relative_to(root).as_posix())]
 
 
-def test_zero_last_file_is_a_hazard(root: Path) -> None:
-    file = last_file(root)
-    name = f"{int(file.name) + len(file.read_bytes()):020d}"
-    (root / QUEUE / name).write_bytes(bytes(file.stat().st_size))
-    found = verdicts(root)
-    assert not found.counts
-    assert [(hazard["hazard"], hazard["file"]) for hazard in found.hazards] == [("zero_file", f"{QUEUE}/{name}")]
+@pytest.mark.parametrize("which", [slice(1), slice(1, 2), slice(-1, None), slice(None)])
+def test_queue_files_deleted(root: Path, which: slice) -> None:
+    files = sorted((root / QUEUE).iterdir())
+    assert len(files) > 2
+    for file in files[which]:
+        file.unlink()
+    only(root, "missing_file", f"{QUEUE}/{files[which][0].name}", None, len(files[which]))
 
 
-def test_queue_that_ends_in_a_pre_blank_is_a_hazard(root: Path) -> None:
-    directory = root / "consumequeue" / "gone" / "3"
-    directory.mkdir(parents=True)
-    size = last_file(root).stat().st_size
-    (directory / f"{0:020d}").write_bytes(UNIT.pack(0, 0x7FFFFFFF, 0).ljust(size, b"\0"))
-    found = verdicts(root)
-    assert not found.counts
-    assert [hazard["hazard"] for hazard in found.hazards] == ["pre_blank_end"]
-
-
-@pytest.mark.parametrize("which", [0, 1, -1])
-def test_queue_file_deleted(root: Path, which: int) -> None:
-    file = sorted((root / QUEUE).iterdir())[which]
-    assert len(list((root / QUEUE).iterdir())) > 2
-    file.unlink()
-    only(root, "missing_file", f"{QUEUE}/{file.name}", None)
-
-
-def test_queue_deleted(root: Path) -> None:
-    count = len(list((root / QUEUE).iterdir()))
-    shutil.rmtree(root / QUEUE)
-    only(root, "missing_file", FIRST_FILE, None, count)
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_topic_deleted(root: Path, known: bool) -> None:
-    """With the topic in topics.json its queues are lost; without, an administrator deleted it."""
+@pytest.mark.parametrize(("table", "lost"), [('{"A":{}}', True), ("{}", True), ('{"TopicOrder":{}}', False)])
+def test_topic_deleted(root: Path, table: str, lost: bool) -> None:
+    """With the topic in topics.json its queues are lost; without, an administrator deleted it; an empty one is lost."""
     (root / "config").mkdir()
-    table = '{"topicConfigTable":{"%s":{"perm":6}}}' % ("A" if known else "TopicOrder")
-    (root / "config" / "topics.json").write_text(table)
+    (root / "config" / "topics.json").write_text(f'{{"topicConfigTable":{table}}}')
     (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
     shutil.rmtree(root / "consumequeue" / "A")
     found = verdicts(root)
-    assert set(found.counts) == ({"missing_file"} if known else set())
-    assert any("topics.json does not know it" in note for note in found.notes) != known
-
-
-def test_a_table_without_topics_does_not_say_that_one_was_deleted(root: Path) -> None:
-    (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
-    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
-    shutil.rmtree(root / "consumequeue" / "A")
-    assert set(verdicts(root).counts) == {"missing_file"}
+    assert set(found.counts) == ({"missing_file"} if lost else set())
+    assert any("topics.json does not know it" in note for note in found.notes) != lost
 
 
 def test_a_last_file_without_bytes_is_a_hazard_and_one_before_it_is_wrong(tmp_path: Path) -> None:
@@ -252,24 +218,17 @@ def test_a_queue_that_was_not_used_since_its_topic_was_created_anew(tmp_path: Pa
     )
 
 
-def test_queue_that_the_log_does_not_know(root: Path) -> None:
-    directory = root / "consumequeue" / "nobody" / "0"
-    directory.mkdir(parents=True)
-    shutil.copy(root / FIRST_FILE, directory)
-    only(root, "extra_file", f"consumequeue/nobody/0/{Path(FIRST_FILE).name}", None)
-
-
-def test_queue_file_that_goes_on_too_far(root: Path) -> None:
-    file = last_file(root)
-    name = f"{int(file.name) + file.stat().st_size:020d}"
-    shutil.copy(file, root / QUEUE / name)
-    only(root, "extra_file", f"{QUEUE}/{name}", None)
-
-
-@pytest.mark.parametrize("name", ["notes.txt", f"{20:020d}"])
+@pytest.mark.parametrize("name", ["notes.txt", f"{20:020d}", "another queue", "too far"])
 def test_stray_file_in_a_queue(root: Path, name: str) -> None:
-    shutil.copy(root / FIRST_FILE, root / QUEUE / name)
-    only(root, "extra_file", f"{QUEUE}/{name}", None)
+    source, target = root / FIRST_FILE, root / QUEUE / name
+    if name == "another queue":
+        target = root / "consumequeue" / "nobody" / "0" / Path(FIRST_FILE).name
+        target.parent.mkdir(parents=True)
+    elif name == "too far":
+        source = last_file(root)
+        target = source.with_name(f"{int(source.name) + source.stat().st_size:020d}")
+    shutil.copy(source, target)
+    only(root, "extra_file", target.relative_to(root).as_posix(), None)
 
 
 def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> None:
@@ -279,22 +238,6 @@ def test_what_a_broker_does_not_take_for_a_queue_is_left_alone(root: Path) -> No
         shutil.copytree(root / QUEUE, root / "consumequeue" / "A" / name)
     found = verdicts(root)
     assert (found.counts, found.hazards) == ({}, [])
-
-
-def test_each_file_is_compared_once_in_tasks_of_a_bounded_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_queues, "_FILES_A_TASK", 2)
-    batches: list[list[str]] = []
-
-    class Watched(Runner):
-        def map(self, what: str, task: Any, items: Any) -> Any:
-            if what == "compare consumequeue":
-                batches.extend([check.file.path for check in batch] for batch in items)
-            return super().map(what, task, items)
-
-    assert not verify_here(root, STORE.settings, Watched()).verdicts.counts
-    assert {len(batch) for batch in batches[:-1]} == {2}
-    files = [path.relative_to(root).as_posix() for path in (root / "consumequeue").rglob("*") if path.is_file()]
-    assert sorted(path for batch in batches for path in batch) == sorted(files)
 
 
 def test_queue_file_cut_short(root: Path) -> None:
@@ -328,14 +271,6 @@ def test_a_bit_in_each_byte_of_a_batch_unit(batch: tuple[golden.GoldenStore, Pat
     difference = found.differences[0]
     assert (difference["artefact"], difference["position"]) == ("batchconsumequeue", 46)
     assert difference["file"] == file.relative_to(root).as_posix()
-
-
-def test_batch_queue_file_deleted(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
-    store, root, file = batch
-    file.unlink()
-    found = verify_here(root, store.settings).verdicts
-    assert found.counts == {"missing_file": 1}
-    assert found.differences[0]["file"] == file.relative_to(root).as_posix()
 
 
 def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path]) -> None:

@@ -36,41 +36,31 @@ from jobs.spark.runner import Runner
 pytestmark = pytest.mark.golden
 
 
-@pytest.mark.parametrize("position", [0, 8, 16, 40])
-def test_checkpoint_ahead(root: Path, position: int) -> None:
+def set_checkpoint(root: Path, position: int, value: int) -> None:
     content = bytearray((root / "checkpoint").read_bytes())
-    struct.pack_into(">q", content, position, 1 << 60)
+    struct.pack_into(">q", content, position, value)
     (root / "checkpoint").write_bytes(content)
+
+
+@pytest.mark.parametrize(("position", "value"), [(0, 1 << 60), (8, 1 << 60), (16, 1 << 60), (40, STORE.end_offset)])
+def test_checkpoint_ahead(root: Path, position: int, value: int) -> None:
+    """No record begins after the last byte."""
+    set_checkpoint(root, position, value)
     only(root, "checkpoint_ahead", "checkpoint", position)
 
 
 def test_checkpoint_that_lags_is_fine(root: Path) -> None:
+    set_checkpoint(root, 40, STORE.end_offset - 1)
+    assert not verdicts(root).counts
     (root / "checkpoint").write_bytes(bytes(4096))
     assert not verdicts(root, broker_version="5.5").counts
 
 
-def test_checkpoint_missing(root: Path) -> None:
-    (root / "checkpoint").unlink()
-    only(root, "missing_file", "checkpoint", None)
-
-
-def test_checkpoint_cut_short(root: Path) -> None:
+def test_checkpoint_cut_short_or_missing(root: Path) -> None:
     (root / "checkpoint").write_bytes((root / "checkpoint").read_bytes()[:10])
     assert only(root, "wrong_size", "checkpoint", None)["found"] == 10
-
-
-def set_dispatched(root: Path, offset: int) -> None:
-    content = bytearray((root / "checkpoint").read_bytes())
-    struct.pack_into(">q", content, 40, offset)
-    (root / "checkpoint").write_bytes(content)
-
-
-def test_checkpoint_at_the_end_of_the_log(root: Path) -> None:
-    """No record begins after the last byte."""
-    set_dispatched(root, STORE.end_offset - 1)
-    assert not verdicts(root).counts
-    set_dispatched(root, STORE.end_offset)
-    only(root, "checkpoint_ahead", "checkpoint", 40)
+    (root / "checkpoint").unlink()
+    only(root, "missing_file", "checkpoint", None)
 
 
 def test_checkpoint_ahead_of_what_a_killed_broker_dispatched(tmp_path: Path) -> None:
@@ -84,7 +74,7 @@ def test_checkpoint_ahead_of_what_a_killed_broker_dispatched(tmp_path: Path) -> 
     index_files(root)[2].unlink()
     rewrite(index_files(root)[1], lambda entries: entries.pop() and None)  # the entry comes after the unit
     for dispatched, counts in ((last, {}), (behind, {"checkpoint_ahead": 1})):
-        set_dispatched(root, dispatched)
+        set_checkpoint(root, 40, dispatched)
         assert verify_here(root, SMALL).verdicts.counts == counts
 
 
