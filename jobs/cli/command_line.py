@@ -175,7 +175,9 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         if not debug:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
-        if launch.values_of(spark_options, "--deploy-mode") == ["cluster"] and not launch.STARTED_BY_SPARK:
+        modes = [f"spark.submit.deployMode={mode}" for mode in launch.values_of(spark_options, "--deploy-mode")]
+        settings = [*launch.values_of(spark_options, "--conf"), *launch.values_of(spark_options, "-c")]
+        if "spark.submit.deployMode=cluster" in modes + settings and not launch.STARTED_BY_SPARK:
             launch.become_spark_submit(spark_options, job_words)
         with orderly_signals():
             report = run_job(job_name, jobs[job_name], options, spark_options)

@@ -30,7 +30,7 @@ from jobs.log.restored_log import filled
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
-from jobs.table.commits import BrokerRows, BrokerState, Commit, commits_back_from, taken_away
+from jobs.table.commits import BrokerRows, BrokerState, Commit, code_of, loads_of, taken_away
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.messages_table import MessagesTable
 from jobs.table.salvaged_rows import doubt_of, first_doubt, replace_rows
@@ -168,7 +168,7 @@ class Load:
         zone = messages_table.refuse_time_zone(table, options.time_zone) if table else options.time_zone or "UTC"
         state = table.state(options.cluster, options.broker) if table else None
         self._salvaged_from = state.salvaged_from if state else None
-        self._check_topics(state)
+        self._check_topics(table, state)
         self._check_not_restored(table, state)
         known_end = self._reading.end if self._reading else options.until_offset
         if state and known_end is not None and known_end <= state.end and options.repair_from is None:
@@ -221,9 +221,7 @@ class Load:
         options = self._options
         if table is None or state is None or not state.recorded:
             return
-        transaction = f"{commits.application_prefix(options.cluster, options.broker)}{state.epoch}"
-        with commits.understanding(self._path):
-            taken = taken_away(commits_back_from(self._path, table.version), transaction, state.end)
+        taken = taken_away(table.history(), options.cluster, options.broker, state.end)
         if taken is None:
             return
         version, operation = taken
@@ -279,18 +277,20 @@ class Load:
                 self._reading = read_log(self._store, options, runner, split_size=split_size, begin=begin)
         return self._reading
 
-    def _check_topics(self, state: BrokerState | None) -> None:
+    def _check_topics(self, table: MessagesTable | None, state: BrokerState | None) -> None:
         """Require the topics of earlier loads: one offset records their progress."""
         options, topics = self._options, self._topics
         if options.repair_from is not None:
             if topics:
                 raise UsageError("--repair-from replaces the rows of all topics: leave out --topic")
-        elif state is not None and state.topics != topics:
+        elif table is not None and state is not None and state.topics != code_of(topics):
+            loads = (loads_of(commit, options.cluster, options.broker) for commit in table.history())
+            before = next((load["topics"] for load in loads if load), []) if state.topics else ["all topics"]
             again = f"--repair-from {self._store.segments[0].base} loads all topics again"
             raise Refused(
                 "this broker was loaded with other topics: their rows could not be told from those that are missing",
                 path=self._path,
-                found=", ".join(topics) or "all topics", expected=", ".join(state.topics) or "all topics",
+                found=", ".join(topics) or "all topics", expected=", ".join(before) or "those of loads before",
                 advice=f"another --broker (or table) takes them; {again}",
             )  # fmt: skip
 
@@ -584,7 +584,6 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
 
 
 def _append(path: str, table: pa.Table) -> None:
-    commits.refuse_irregular_log(path)
     files.make_directory(path)
     for left in reversed(range(_SNAPSHOT_ATTEMPTS)):
         try:

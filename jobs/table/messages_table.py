@@ -37,7 +37,8 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from jobs.contract import option_values
 from jobs.table import commits
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
-from storeformat.errors import MissingInput, NotAStore, Refused, TotalsDisagree, UsageError, WriteFailed
+from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, WriteFailed
+from storeformat.limits import READ_WHOLE
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import NO_DATE, PARTITION, WrittenFile
@@ -84,7 +85,11 @@ class MessagesTable:
     def __init__(self, path: str) -> None:
         self.path = locations.absolute(path)
         uri, options = place_of(self.path)
-        commits.refuse_irregular_log(self.path)
+        log = files.list_directory(locations.join(self.path, "_delta_log")) if locations.is_local(self.path) else ()
+        for entry in log or ():  # delta-rs would wait for a pipe, and read the whole of a file without an end
+            too_large = entry.size > READ_WHOLE and not entry.name.endswith(".parquet")
+            if too_large or (entry.size < 0 and not entry.is_directory):
+                raise NotAStore("this is not a file of Delta's log", path=entry.path)
         try:
             self._table = deltalake.DeltaTable(uri, storage_options=options)
         except (exceptions.DeltaError, OSError) as error:
@@ -125,26 +130,29 @@ class MessagesTable:
         unknown = {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - _FEATURES
         return f"the table feature {min(unknown)}" if unknown else commits.obstacle(self.metadata)
 
-    @cached_property
-    def transactions(self) -> dict[str, int]:
-        """Newest version of each application's transactions, including expired ones."""
-        found = commits.transactions_of(self.path, self.version)
-        with reading(self.path), commits.understanding(self.path):
-            for name, known in found.items():  # two readers of one log; delta-rs passes over what has expired
-                if self._table.transaction_version(name) not in (known, None):
-                    raise TotalsDisagree("two readers of the table's log disagree", path=self.path, found=name)
-        return found
+    def transaction(self, name: str) -> int | None:
+        """What an application recorded last, unless it has expired."""
+        with reading(self.path):
+            return self._table.transaction_version(name)
 
-    @cached_property
+    def history(self) -> Iterator[dict[str, Any]]:
+        """Commits, newest first, as far as Delta's log has them."""
+        seen = 0
+        for most in (10, 1000, None):  # mostly the newest ones tell
+            with reading(self.path):
+                commits_known = self._table.history(most)
+            yield from commits_known[seen:]
+            if most is None or len(commits_known) < most:
+                return
+            seen = len(commits_known)
+
+    @property
     def is_plain(self) -> bool:
-        """Its files are its rows, and its log is complete since the first version or a checkpoint."""
-        if self._table.protocol().min_reader_version != 1:
-            return False
-        return commits.is_whole(self.path, self.version)
+        """Its files are its rows."""
+        return bool(self._table.protocol().min_reader_version == 1)
 
     def state(self, cluster: str, broker: str) -> BrokerState | None:
-        with commits.understanding(self.path):
-            found = commits.recorded_state(self.transactions, cluster, broker)
+        found = commits.recorded_state(self.transaction, cluster, broker)
         if found is not None:
             return found
         # A copy of a table (CTAS, CLONE) has the rows and not their transactions.
@@ -187,7 +195,7 @@ class MessagesTable:
     def files(self) -> list[TableFile]:
         """Files according to Delta's log; MissingInput for pipes and the like, which would block a reader."""
         columns = self.metadata["partitionColumns"]
-        with reading(self.path), commits.understanding(self.path):
+        with reading(self.path):
             found = [
                 TableFile(
                     known["path"], self._place_of(known["path"]), known["size_bytes"],
@@ -266,13 +274,13 @@ class MessagesTable:
         ]
         actions += removed
         for attempt in range(1 if removed else _ATTEMPTS):
-            recorded = commits.recorded_by(what, topics, table.transactions)
+            recorded = commits.recorded_by(what, topics, table.transaction)
             properties = CommitProperties(
                 custom_metadata={"userMetadata": json.dumps(what.metadata), "operationMetrics": metrics},
                 max_commit_retries=0,
                 app_transactions=[Transaction(name, version, now) for name, version in recorded.items()],
             )
-            commits.refuse_overtaken(table.transactions, what, seen)
+            commits.refuse_overtaken(table.transaction, what, seen)
             if table.obstacle() is not None:
                 raise Overtaken("the table was changed meanwhile")
             try:

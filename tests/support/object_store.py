@@ -1,15 +1,15 @@
-"""An S3 server in this process, and URIs into it that say where it is: tasks of any process can use them."""
+"""An S3 server in a process of its own (delta-rs may hold this one's lock while it waits), and URIs into it."""
 
 from __future__ import annotations
 
-import io
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
-from moto.server import ThreadedMotoServer
 
 from storeformat.storage import files
 
@@ -57,15 +57,33 @@ class Bucket:
         return directory
 
 
+_SERVER = """
+import sys, threading
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
+
+put, one_step = S3Response.put_object, threading.Lock()
+
+def put_object(self):
+    with one_step:
+        return put(self)
+
+S3Response.put_object = put_object
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print("%s:%s" % server.get_host_and_port(), flush=True)
+sys.stdin.read()
+"""
+
+
 @contextmanager
 def serving() -> Iterator[str]:
-    """Yields the endpoint of a server on a free port of loopback."""
-    with redirect_stdout(io.StringIO()):
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"{host}:{port}"
-    finally:
-        server.stop()
-        files.client_of.cache_clear()
+    """Yields the endpoint of a server that looks whether an object is there and puts it in one step, as S3 does."""
+    command = [sys.executable, "-c", _SERVER]
+    pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as server:  # type: ignore[call-overload]
+        try:
+            yield next(line.strip() for line in server.stdout if line.startswith("127.0.0.1:"))
+        finally:
+            server.kill()
+            files.client_of.cache_clear()

@@ -57,10 +57,13 @@ def rebuild_here(
     return build_store.rebuild(options, opened, str(work), runner or Runner(), made=made)
 
 
-def rebuilt_files(output: str) -> dict[str, bytes]:
-    """The files of an output, by their paths in it; its manifest names its own place and is none of them."""
-    names = files.tree_sizes(output).keys() - {"manifest.json"}
-    return {name: files.read_bytes(locations.join(output, name)) for name in sorted(names)}
+def rebuilt_files(output: str, as_long_as: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
+    """The files of an output, by their paths in it; its manifest names its own place and is none of them. Other storage
+    than a local disk has files that end with their data: with zeros they are ``as_long_as`` local ones.
+    """
+    names, wanted = files.tree_sizes(output).keys() - {"manifest.json"}, as_long_as or {}
+    found = {name: files.read_bytes(locations.join(output, name)) for name in sorted(names)}
+    return {name: content.ljust(len(wanted.get(name, b"")), b"\0") for name, content in found.items()}
 
 
 def rules_of_release(release: str) -> str:

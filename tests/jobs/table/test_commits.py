@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobs.table.commits import (
-    Actions,
     BrokerRows,
     BrokerState,
     Overtaken,
-    commits_back_from,
+    code_of,
+    loads_of,
     obstacle,
     recorded_by,
     recorded_state,
     refuse_overtaken,
     taken_away,
-    understanding,
 )
-from storeformat.errors import MissingInput
 from udfs.table import schemas
 
 
@@ -34,24 +30,28 @@ from udfs.table import schemas
         ({}, None),
         ({"c/other/0": 7, "c/b/": 1}, None),
         ({"c/other/0": 7, "c/b/0": 5}, BrokerState(5, 0)),
-        ({"c/b/0": 900, "c/b/9": 300, "c/b/10": 200}, BrokerState(200, 10)),  # the last, also if it ends further back
-        ({"c/b/0": 900, "c/b/0/%25RETRY%25g,a%2Cb%3A3": 900}, BrokerState(900, 0, ("%RETRY%g", "a,b:3"))),
-        ({"c/b/0": 900, "c/b/0/T": 900, "c/b/1": 950}, BrokerState(950, 1)),  # a repair, of all topics
+        ({"c/b/0": 900, "c/b/1": 300, "c/b/2": 200}, BrokerState(200, 2)),  # the last, also if it ends further back
+        ({"c/b/1": 300}, BrokerState(300, 1)),  # a repair of a table that was copied without transactions
+        ({"c/b/0": 900, "c/b/topics/0": 77}, BrokerState(900, 0, 77)),
+        ({"c/b/0": 900, "c/b/topics/0": 77, "c/b/1": 950}, BrokerState(950, 1)),  # a repair, of all topics
     ],
 )
 def test_what_transactions_say_of_a_broker(recorded: dict[str, int], state: BrokerState | None) -> None:
     found = {"stream-4": 9, **{f"rocketmq-store-spark/{name}": end for name, end in recorded.items()}}
-    assert recorded_state(found, "c", "b") == state
+    assert recorded_state(found.get, "c", "b") == state
 
 
 def test_the_names_under_which_an_end_is_recorded() -> None:
-    what = BrokerRows("a/b", "it's", 3, 9, 4, {})
-    prefix = "rocketmq-store-spark/a%2Fb/it%27s"
-    assert recorded_by(what, (), {}) == {f"{prefix}/4": 9}
-    found = recorded_by(replace(what, tail=77), ("%RETRY%g/h", "a,b:3"), {})
-    assert found == {f"{prefix}/4": 9, f"{prefix}/4/%25RETRY%25g%2Fh,a%2Cb%3A3": 9, f"{prefix}/tail/4": 77}
-    assert recorded_state(found, "a/b", "it's") == BrokerState(9, 4, ("%RETRY%g/h", "a,b:3"), tail=77)
-    assert recorded_state(found, "a", "b") is None
+    what = BrokerRows("a/b", "it's", 3, 9, 0, {})
+    prefix, topics = "rocketmq-store-spark/a%2Fb/it%27s", ("%RETRY%g/h", "a,b:3")
+    assert recorded_by(what, (), {}.get) == {f"{prefix}/0": 9}
+    found = recorded_by(replace(what, tail=77, salvaged_from=5), topics, {f"{prefix}/salvaged/0": 4}.get)
+    expected = {f"{prefix}/topics/0": code_of(topics), f"{prefix}/tail/0": 77, f"{prefix}/salvaged/0": 4}
+    assert found == {f"{prefix}/0": 9, **expected}
+    state = BrokerState(9, 0, code_of(topics), salvaged_from=4, tail=77)
+    assert recorded_state(found.get, "a/b", "it's") == state
+    assert recorded_state(found.get, "a", "b") is None
+    assert len({code_of(()), code_of(topics), code_of(topics[:1])}) == 3
 
 
 def metadata(*fields: dict[str, Any], partition: str = "store_date", **configuration: str) -> dict[str, Any]:
@@ -110,28 +110,26 @@ def test_rows_are_added_only_to_the_state_they_were_made_for(
     what = BrokerRows("c", "b", 900, 1000, epoch, {})
     transactions = {f"{PREFIX}{name}": end for name, end in recorded.items()}
     with pytest.raises(Overtaken, match="c/b was loaded meanwhile") if overtaken else nullcontext():
-        refuse_overtaken(transactions, what, seen)
+        refuse_overtaken(transactions.get, what, seen)
 
 
-LOAD = "rocketmq-store-spark/c/b/0"
-
-
-def load(end: int, name: str = LOAD) -> dict[str, Any]:
-    return {"txn": {"appId": name, "version": end}}
+def load(end: int, broker: str = "b") -> dict[str, Any]:
+    said = {"program": "rocketmq-store-spark", "cluster": "c", "broker": broker, "to_offset": end}
+    return {"operation": "WRITE", "userMetadata": json.dumps(said)}
 
 
 def restore(version: int | None) -> dict[str, Any]:
-    return {"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": version}}}
+    return {"operation": "RESTORE", "operationParameters": {"version": version}}
 
 
-FSCK = {"commitInfo": {"operation": "FSCK", "operationParameters": {"dry_run": "false"}}}
-DELETE = {"commitInfo": {"operation": "DELETE", "operationParameters": {"predicate": "[]"}}}
-OTHER = load(2000, "rocketmq-store-spark/c/other/0")
+FSCK = {"operation": "FSCK", "operationParameters": {"dry_run": "false"}}
+DELETE = {"operation": "DELETE", "userMetadata": "by hand"}
+OTHER = load(2000, "other")
 
 
-def history(*commits: dict[str, Any]) -> Sequence[tuple[int, Actions]]:
-    """Commits from version 0 on, as they are read: the newest first."""
-    return [(version, [action]) for version, action in enumerate(commits)][::-1]
+def history(*commits: dict[str, Any], first: int = 0) -> list[dict[str, Any]]:
+    """Commits from a version on, as they are read: the newest first."""
+    return [{**commit, "version": version} for version, commit in enumerate(commits, first)][::-1]
 
 
 @pytest.mark.parametrize(
@@ -154,34 +152,16 @@ def history(*commits: dict[str, Any]) -> Sequence[tuple[int, Actions]]:
     ],
 )
 def test_which_restore_took_the_rows_of_a_load(commits: list[dict[str, Any]], found: int | None) -> None:
-    taken = taken_away(history(*commits), LOAD, 2000)
-    assert taken == (None if found is None else (found, commits[found]["commitInfo"]["operation"]))
+    taken = taken_away(history(*commits), "c", "b", 2000)
+    assert taken == (None if found is None else (found, commits[found]["operation"]))
 
 
 @pytest.mark.parametrize(("target", "found"), [(2, (5, "RESTORE")), (4, None)])
 def test_a_restore_to_a_version_that_delta_cleaned_up(target: int, found: tuple[int, str] | None) -> None:
     """The load's own commit is gone from the log."""
-    assert taken_away([(5, [restore(target)]), (4, [OTHER])], LOAD, 2000) == found
+    assert taken_away(history(OTHER, restore(target), first=4), "c", "b", 2000) == found
 
 
-def test_commits_are_read_as_far_back_as_delta_kept_them(tmp_path: Path) -> None:
-    (tmp_path / "_delta_log").mkdir()
-    for version in (3, 4):
-        text = "".join(f"{json.dumps(action)}\n" for action in (load(version), DELETE))
-        (tmp_path / "_delta_log" / f"{version:020d}.json").write_text(text, encoding="utf-8")
-    assert list(commits_back_from(str(tmp_path), 4)) == [(4, [load(4), DELETE]), (3, [load(3), DELETE])]
-
-
-@pytest.mark.parametrize(
-    "actions",
-    [
-        [{"txn": {"appId": LOAD}}],
-        [{"commitInfo": 1}],
-        [{"commitInfo": {"operation": "RESTORE", "operationParameters": 1}}],
-        [{"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": "x"}}}],
-        [{"commitInfo": {"operation": "RESTORE", "operationParameters": {"version": 7}}}],
-    ],
-)  # fmt: skip
-def test_a_history_that_delta_did_not_write(actions: list[dict[str, Any]]) -> None:
-    with pytest.raises(MissingInput, match="not as Delta writes one"), understanding("/table"):
-        taken_away([(7, actions)], LOAD, 2000)
+@pytest.mark.parametrize("said", ["null", "7", "[]", "{}", '"x"', "{x", None])
+def test_metadata_of_others_is_no_load(said: str | None) -> None:
+    assert loads_of({"version": 1, "userMetadata": said}, "c", "b") is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
-from moto.s3 import responses
 from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
 from support.loading import SEGMENT, Bench, load_here
@@ -369,15 +367,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """Yields a server that looks whether an object is there and puts it in one step, as S3 does."""
-    put, one_step = responses.S3Response.put_object, threading.Lock()
-
-    def put_object(self: Any) -> Any:
-        with one_step:
-            return put(self)
-
-    with pytest.MonkeyPatch.context() as patch, serving() as found:
-        patch.setattr(responses.S3Response, "put_object", put_object)
+    with serving() as found:
         yield found
 
 

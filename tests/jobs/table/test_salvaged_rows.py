@@ -104,11 +104,16 @@ def test_an_older_table_gets_the_column(log: LogBuilder, tmp_path: Path) -> None
 def test_where_a_salvage_is_recorded() -> None:
     what = BrokerRows("c", "b", 0, 900, 2, {}, salvaged_from=300)
     name = "rocketmq-store-spark/c/b/salvaged/2"
-    assert recorded_by(what, (), {})[name] == 300
-    assert recorded_by(what, (), {name: 100})[name] == 100
-    assert name not in recorded_by(BrokerRows("c", "b", 0, 900, 2, {}), (), {name: 100})
-    recorded = {"rocketmq-store-spark/c/b/2": 900, name: 100, "rocketmq-store-spark/c/b/salvaged/1": 5}
-    assert recorded_state(recorded, "c", "b") == BrokerState(900, 2, salvaged_from=100)
+    assert recorded_by(what, (), {}.get)[name] == 300
+    assert recorded_by(what, (), {name: 100}.get)[name] == 100
+    assert name not in recorded_by(BrokerRows("c", "b", 0, 900, 2, {}), (), {name: 100}.get)
+    recorded = {
+        "rocketmq-store-spark/c/b/1": 7,
+        "rocketmq-store-spark/c/b/2": 900,
+        name: 100,
+        "rocketmq-store-spark/c/b/salvaged/1": 5,
+    }
+    assert recorded_state(recorded.get, "c", "b") == BrokerState(900, 2, salvaged_from=100)
 
 
 def test_what_is_doubted() -> None:
