@@ -17,7 +17,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Told:
+class FailuresAsRows:
     """A task whose failures become rows. I/O errors are raised until the last of Spark's attempts, defects always."""
 
     task: Callable[[Iterator[Any]], Iterable[Any]]

@@ -218,8 +218,8 @@ def _named_losses(
     for record in records:
         (topic,) = topic_names([record.topic])
         number = damaged.between(record.offset - 1, record.offset + 1).start
-        mine = missing.get((topic, record.queue_id))
-        if mine is not None and record.queue_offset in mine:
+        own_gaps = missing.get((topic, record.queue_id))
+        if own_gaps is not None and record.queue_offset in own_gaps:
             continue
         end = ends.get((topic, record.queue_id), 0)
         if record.queued and record.queue_offset < end and explained[number]:

@@ -116,12 +116,15 @@ def _in_queues(
     ]
     alone = _alone([(places, sizes) for _, _, places, sizes, _ in found])
     for (queue, numbers, places, sizes, counts), is_alone in zip(found, alone, strict=True):
-        mine = np.flatnonzero(lost.lost(places) & (sizes != 0) & is_alone)
-        if len(mine):
-            begin, end = int(places[mine[0]]), min(int(places[mine[-1]]) + abs(int(sizes[mine[-1]])), _FURTHEST)
-            rows.append(Loss(*queue, int(numbers[mine[0]]), int(counts[mine].sum()), begin, end, PROVEN))
-            offsets.append(places[mine])
-            ends[queue] = max(ends.get(queue, 0), int(numbers[mine[-1]]) + int(counts[mine[-1]]))
+        rows_lost = np.flatnonzero(lost.lost(places) & (sizes != 0) & is_alone)
+        if len(rows_lost):
+            begin, end = (
+                int(places[rows_lost[0]]),
+                min(int(places[rows_lost[-1]]) + abs(int(sizes[rows_lost[-1]])), _FURTHEST),
+            )
+            rows.append(Loss(*queue, int(numbers[rows_lost[0]]), int(counts[rows_lost].sum()), begin, end, PROVEN))
+            offsets.append(places[rows_lost])
+            ends[queue] = max(ends.get(queue, 0), int(numbers[rows_lost[-1]]) + int(counts[rows_lost[-1]]))
     return rows, np.unique(np.concatenate(offsets)), ends
 
 

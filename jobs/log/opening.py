@@ -203,9 +203,9 @@ def read_log(
     split_size: int = DEFAULT_SPLIT_SIZE,
     begin: int | None = None,
     on_damage: DamagePolicy | None = None,
-    alone: bool = False,
+    from_log_only: bool = False,
 ) -> LogReading:
-    """Read and prove a store's log; ``split_size`` is a default in bytes, ``alone`` ignores losses found beside it."""
+    """Read and prove a log; ``split_size`` is a default in bytes; ``from_log_only`` ignores losses found beside it."""
     wanted = options.split_size or split_size
     if (count := store.log_size // wanted) > MOST_SPLITS:
         raise UsageError(
@@ -223,7 +223,7 @@ def read_log(
     )
     reading = _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
     reading = _with_cut_record(store, reading, options.until_offset)
-    if alone:
+    if from_log_only:
         return reading
     reading = _with_lost_counters(store, reading)
     return _with_losses_beside(store, reading, runner, begin=begin, until=options.until_offset)

@@ -224,7 +224,7 @@ def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]
 def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogReading:
     plain = replace(options, keep_crc_failures=False)
     checked = replace(store, as_broker=False)
-    return read_log(checked, plain, runner, counting_task(checked), on_damage="salvage", alone=True)
+    return read_log(checked, plain, runner, counting_task(checked), on_damage="salvage", from_log_only=True)
 
 
 def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner, directory: str) -> LogCopy:

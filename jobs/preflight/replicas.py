@@ -74,11 +74,11 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
         # a log whose first record is younger than the time that messages are kept has lost nothing to retention
         case = "replica_begins_earlier.young" if store.begins_young else "replica_begins_earlier.old"
         hours = store.conf.reserved_hours
-        yield Reason.of(case, theirs=replica.begin, begin=store.log.begin, hours=hours, **named)
+        yield Reason.of(case, other_bytes=replica.begin, begin=store.log.begin, hours=hours, **named)
     ends: dict[str, Any] = {"end": other.end, "own": own.end}
     if replica.differs_at is not None:
         at = replica.differs_at
-        yield Reason.of("replica_differs", at=at, theirs=_after(other, at), ours=_after(own, at), **named)
+        yield Reason.of("replica_differs", at=at, other_bytes=_after(other, at), ours=_after(own, at), **named)
     elif other.end > own.end:
         fetched = store.is_slave
         yield Reason.of("replica_longer", unsafe=not fetched, messages=_after(other, own.end), **ends, **named)
@@ -110,8 +110,8 @@ def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last
 
 def _differs(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, end: int) -> int | None:
     """Returns the first offset in [begin, end) at which two logs hold other bytes."""
-    mine, theirs = (np.frombuffer(_bytes(log, begin, end), np.uint8) for log in (own, other))
-    return begin + int(np.argmax(mine != theirs)) if (mine != theirs).any() else None
+    own_bytes, other_bytes = (np.frombuffer(_bytes(log, begin, end), np.uint8) for log in (own, other))
+    return begin + int(np.argmax(own_bytes != other_bytes)) if (own_bytes != other_bytes).any() else None
 
 
 def _bytes(segments: tuple[Segment, ...], begin: int, end: int) -> bytes:

@@ -166,7 +166,7 @@ def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
                     "this user may not move or change this directory", path=directory,
                     advice="give it to the owner of the store, with all that is in it (chown -R)",
                 )  # fmt: skip
-        if locations.is_inside(path, root) and durable.present(path) and local_status.lies_apart(root, path):
+        if locations.is_inside(path, root) and durable.present(path) and local_status.crosses_mount(root, path):
             raise Refused(
                 "this is a separate mount and cannot be renamed in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",

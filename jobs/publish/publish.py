@@ -52,11 +52,12 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         facts = _publish(root, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
         made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
-        told = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
-        told |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
-        settings = [(name, text) for name, text in told.items() if text and name not in conf.given]
+        expected = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
+        expected |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
+        settings = [(name, text) for name, text in expected.items() if text and name not in conf.given]
         if options.commitlog and "storePathCommitLog" not in conf.given:
-            facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={told['storePathCommitLog']}"]
+            where = expected["storePathCommitLog"]
+            facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={where}"]
         version = None if made.broker_version == DEFAULT else made.broker_version  # it may be assumed
         facts |= start_facts(root, options.broker_conf, settings, version)
     return reporter.report("publish", **facts)

@@ -102,13 +102,13 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
         raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
         return _messages(*_stored_and_waiting(options, offline, runner))
-    offsets, mine, others = _indexed_under(options.topic, options, offline)
+    offsets, of_topic, others = _indexed_under(options.topic, options, offline)
     held = [row for topic in HOLDING_TOPICS for row in _indexed_under(topic, options, offline)[1]]
-    if not mine and not held:
+    if not of_topic and not held:
         topics = offline.topics_with(*PREFIXES)
         held = [row for topic in topics for row in _indexed_under(topic, options, offline)[1]]
-    rows_of_all = sorted([*mine, *held], key=lambda row: int(row["commit_log_offset"]))
-    answer = _messages(mine, split_waiting(rows_of_all, options.topic)[1])
+    rows_of_all = sorted([*of_topic, *held], key=lambda row: int(row["commit_log_offset"]))
+    answer = _messages(of_topic, split_waiting(rows_of_all, options.topic)[1])
     answer["commit_log_offsets"] = offsets
     answer["other_keys_of_the_same_hash"] = others
     return answer
@@ -121,8 +121,8 @@ def _indexed_under(
     key = options.key or ""
     offsets = offline.index_offsets(topic, key, max_num=options.max_messages, begin=options.begin, end=options.end)
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
-    mine = [row for row in rows if row["topic"] == topic and has_key(row, key)]
-    return offsets, mine, len(rows) - len(mine)
+    of_topic = [row for row in rows if row["topic"] == topic and has_key(row, key)]
+    return offsets, of_topic, len(rows) - len(of_topic)
 
 
 def _stored_and_waiting(

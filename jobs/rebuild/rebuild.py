@@ -91,7 +91,7 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
             raise UsageError(f"{output}: name a directory in the bucket")
         outputs.refuse_missing_bucket(output)
     for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
-        if outputs.lies_inside(output, directory):
+        if outputs.resolves_inside(output, directory):
             raise Refused(
                 "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
             )
@@ -119,7 +119,7 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
             "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"
         )
     target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
-    if outputs.lies_inside(target, output) or outputs.lies_inside(output, target):
+    if outputs.resolves_inside(target, output) or outputs.resolves_inside(output, target):
         raise UsageError("--repair-log and --output must be two directories, neither inside the other")
     _refuse_output(target, store)
     return target

@@ -55,14 +55,14 @@ def plan_slices(reading: LogReading) -> list[UnitSlice]:
     for runs in live_runs(table):
         queue = table.queue_at(runs[0])
         taken: list[tuple[int, int]] = []
-        mine: list[UnitSlice] = []
+        of_queue: list[UnitSlice] = []
         for run in reversed(runs.tolist()):
             first, count = int(firsts[run]), int(table.runs.counts[run])
             for begin, end in _free(taken, max(first, 0), first + count):
                 at = int(table.runs.begins[run]) + begin - first
                 units, times = paths[table.scan_of_run[run]]
-                mine.append(UnitSlice(*queue, begin, units, times, at, end - begin))
-        slices += sorted(mine, key=lambda part: part.queue_offset)
+                of_queue.append(UnitSlice(*queue, begin, units, times, at, end - begin))
+        slices += sorted(of_queue, key=lambda part: part.queue_offset)
     return slices
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobs.spark.launch import is_local
 from storeformat.errors import WriteFailed
-from udfs.failures import Failure, Told
+from udfs.failures import Failure, FailuresAsRows
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -59,8 +59,8 @@ class SparkRunner(Runner):
         self.context.setJobDescription(what)
         tasks = min(len(items), MOST_TASKS)
         attempts = 1 if is_local(str(self.context.master)) else int(self.setting("spark.task.maxFailures", "4"))
-        told: Any = Told(task, attempts)
-        parts: list[list[Any]] = self.context.parallelize(items, tasks).mapPartitions(told).glom().collect()
+        caught: Any = FailuresAsRows(task, attempts)
+        parts: list[list[Any]] = self.context.parallelize(items, tasks).mapPartitions(caught).glom().collect()
         if len(parts) != tasks:  # PySpark takes the end of a JVM, while it hands rows over, for the end of the rows
             raise WriteFailed("Spark did not hand over the rows of all tasks", found=len(parts), expected=tasks)
         for part in parts:

@@ -43,7 +43,7 @@ from storeformat.message import BLANK_SIZE, SCHEDULE_TOPIC
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files, locations, outputs
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
-from storeformat.store.delay_levels import contradicted, shown_delays
+from storeformat.store.delay_levels import contradicted, observed_delays
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ReadRanges, proven_blocks, proven_ranges
@@ -85,17 +85,17 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"--time-zone {error}") from error
     store = open_store(options, needs_index_sizes=False, restores=True)
-    shown = shown_delays(store.root, store.segments)
+    shown = observed_delays(store.root, store.segments)
     store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
     reporter.note(*store.notes)
     path = locations.absolute(options.table)
-    if outputs.lies_inside(path, store.root):
+    if outputs.resolves_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with (
         session.shared_spark(),
         filled(store, reporter) as whole,
     ):
-        load = Load(whole, options, path, reporter, levels_shown=bool(shown))
+        load = Load(whole, options, path, reporter, levels_observed=bool(shown))
         facts = load.run()
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
@@ -113,7 +113,7 @@ class Load:
         path: str,
         reporter: Reporter,
         *,
-        levels_shown: bool = True,
+        levels_observed: bool = True,
     ) -> None:
         self._store = store
         self._options = options
@@ -123,7 +123,7 @@ class Load:
         self._reading: LogReading | None = None
         self._drafts: Drafts | None = None
         self._commits_after: int | None = None
-        self._levels_shown = levels_shown
+        self._levels_shown = levels_observed
         self._salvaged_from: int | None = None
 
     def run(self) -> dict[str, Any]:

@@ -226,8 +226,8 @@ class MessagesTable:
         if marked:
             advice = "REORG TABLE ... APPLY (PURGE) writes them without"
             raise Refused("files of the table have deletion vectors", path=self.path, advice=advice)
-        mine = (pc.field("cluster") == cluster) & (pc.field("broker") == broker)
-        condition = mine & (pc.field("commit_log_offset") >= begin)
+        of_broker = (pc.field("cluster") == cluster) & (pc.field("broker") == broker)
+        condition = of_broker & (pc.field("commit_log_offset") >= begin)
         with reading(self.path):
             for file in self.files:
                 if file.largest is not None and file.largest < begin:

@@ -418,9 +418,9 @@ def _find_records(run: Verification, offsets: Int64s) -> dict[int, tuple[int, To
         start, end = scan.report.start, scan.report.end
         if start is None:
             continue
-        mine = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
-        if len(mine):
-            asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(mine[-1]) + 1), mine))
+        inside = offsets[np.searchsorted(offsets, start) : np.searchsorted(offsets, end)]
+        if len(inside):
+            asked.append(RecordsAsked(replace(scan.report.split, first_record=start, stop=int(inside[-1]) + 1), inside))
     found = run.runner.map("find the records of old units", FindRecords(run.store.second_rules()), asked)
     return {one.offset: (one.size, (one.topic.decode(errors="replace"), one.queue_id)) for one in found}
 

@@ -85,7 +85,7 @@ def index_file_size(slots: int, max_index_num: int) -> int:
     return size
 
 
-def sizes_shown(file_size: int, read: Read) -> tuple[int, int] | None:
+def capacity_of_file(file_size: int, read: Read) -> tuple[int, int] | None:
     """Slots and entry places of a *full* index file, derived from its content; None for one that is not full. A full
     file has ``index_count == max_index_num``; the rest of its length is slots. The slot of the last entry must name it
     as the newest, and the header must have its offset.

@@ -82,7 +82,7 @@ def parse_mount_points(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points)
 
 
-def lies_apart(root: str, path: str) -> bool:
+def crosses_mount(root: str, path: str) -> bool:
     """True if a mount between a directory and a path below it prevents renames. The directory may be a link."""
     base = os.path.realpath(locations.local_path(root))
     if device_of(path) != device_of(base):

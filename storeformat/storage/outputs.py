@@ -27,7 +27,7 @@ def make_private_directory(path: str) -> None:
             os.mkdir(locations.local_path(path), 0o700)
 
 
-def lies_inside(path: str, directory: str) -> bool:
+def resolves_inside(path: str, directory: str) -> bool:
     """True if a path is a directory or below it, links resolved."""
     return locations.is_inside(resolved(path), resolved(directory))
 

@@ -33,7 +33,7 @@ from typing import Any
 
 DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
-NOTHING_SHOWN = "nothing in the store shows the release"
+NO_SIGNS = "nothing in the store shows the release"
 
 
 Release = tuple[int, int, int]
@@ -173,4 +173,4 @@ def guess_version(signs: ReleaseSigns) -> tuple[str, str]:
             "5.3",
             "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)",
         )
-    return DEFAULT, NOTHING_SHOWN
+    return DEFAULT, NO_SIGNS

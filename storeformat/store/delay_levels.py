@@ -24,7 +24,7 @@ _UNITS_A_READ = 3_200
 _UNITS_ASKED = 16
 
 
-def shown_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
+def observed_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
     """Milliseconds of each delay level, from the newest units and their records."""
     shown = {}
     for queue in queue_directories(root, CONSUME_QUEUE, {SCHEDULE_TOPIC}):

@@ -19,7 +19,7 @@ from storeformat.store.broker_rules import (
     DEFAULT,
     DIFFERS,
     NEWEST,
-    NOTHING_SHOWN,
+    NO_SIGNS,
     BrokerRules,
     ReleaseSigns,
     guess_version,
@@ -65,7 +65,7 @@ class Store:
     @property
     def release_assumed(self) -> bool:
         """True if neither the command line nor the store shows the release."""
-        return self.release_reason == NOTHING_SHOWN
+        return self.release_reason == NO_SIGNS
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigFile]:
@@ -112,7 +112,7 @@ def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
     shown, why = guess_version(release_signs(root, conf.index_sizes()))
-    if version is None and why == NOTHING_SHOWN:
+    if version is None and why == NO_SIGNS:
         return Store(root, conf, rules_of(shown), why, None)
     rules = rules_of(version or shown)
     conf = replace(conf, given={name: text for name, text in conf.given.items() if is_known(name, rules.version)})
@@ -163,7 +163,7 @@ def _fit_index_sizes(
     if "maxHashSlotNum" not in given and "maxIndexNum" not in given:
         for entry in own:
             with files.RangeReader(entry.path) as reader:
-                shown = index_file.sizes_shown(entry.size, partial(_read_part, reader, entry.size))
+                shown = index_file.capacity_of_file(entry.size, partial(_read_part, reader, entry.size))
             if shown is not None:
                 note = f"index files have {shown[0]} slots and {shown[1]} entries, as the store's own"
                 return replace(layout, max_hash_slot_num=shown[0], max_index_num=shown[1]), [note]

@@ -433,7 +433,7 @@ def test_what_is_mounted_on_the_way_lies_apart(
     (tmp_path / "link").symlink_to("store")
     monkeypatch.setattr(local_status, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
     named = root + path.removeprefix("store")
-    assert local_status.lies_apart(str(tmp_path / root), str(tmp_path / named)) == apart
+    assert local_status.crosses_mount(str(tmp_path / root), str(tmp_path / named)) == apart
 
 
 def test_blanks_in_mount_points_are_octal() -> None:
@@ -450,4 +450,4 @@ def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, m
     (tmp_path / "store" / "index").mkdir(parents=True)
     beyond = os.path.realpath(tmp_path / apart)
     monkeypatch.setattr(local_status, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
-    assert local_status.lies_apart(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
+    assert local_status.crosses_mount(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")

@@ -210,20 +210,20 @@ def test_sizes() -> None:
 def test_a_full_file_shows_its_sizes(slots: int, max_index_num: int) -> None:
     entries = [(5 * n, 100 * n, 1_700_000_000_000 + n) for n in range(1, max_index_num)]
     _, content = build([columns(entries)], slots, max_index_num)
-    assert ix.sizes_shown(len(content), reader(content)) == (slots, max_index_num)
+    assert ix.capacity_of_file(len(content), reader(content)) == (slots, max_index_num)
     for more in (1, 2, 3, 4):
-        assert ix.sizes_shown(len(content) + more, reader(content + bytes(more))) is None
+        assert ix.capacity_of_file(len(content) + more, reader(content + bytes(more))) is None
     for count in range(max_index_num - 1):  # what is not written looks like an entry of hash 0
         _, not_full = build([columns(entries[:count])], slots, max_index_num)
-        assert ix.sizes_shown(len(not_full), reader(not_full)) is None, count
+        assert ix.capacity_of_file(len(not_full), reader(not_full)) is None, count
     last = ix.entries_position(slots) + 20 * (max_index_num - 1)
     negative = content[:last] + b"\xff" + content[last + 1 :]
-    assert ix.sizes_shown(len(content), reader(negative)) is None
-    assert ix.sizes_shown(len(content), reader(content[:40])) is None
+    assert ix.capacity_of_file(len(content), reader(negative)) is None
+    assert ix.capacity_of_file(len(content), reader(content[:40])) is None
     content = ix.first_header().to_bytes() + bytes(4 * 3 + 20)
-    assert ix.sizes_shown(len(content), reader(content)) is None
+    assert ix.capacity_of_file(len(content), reader(content)) is None
     _, content = build([columns([(5, 100, 1), (0, 200, 2)])], 3, 3)
-    assert ix.sizes_shown(len(content), reader(content)) == (3, 3), "its last hash is 0"
+    assert ix.capacity_of_file(len(content), reader(content)) == (3, 3), "its last hash is 0"
 
 
 def test_a_count_of_nothing_is_that_of_an_empty_file() -> None:

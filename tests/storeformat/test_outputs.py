@@ -108,10 +108,10 @@ def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     assert outputs.resolved(str(tmp_path / "link" / "new")) == str(Path(store).resolve() / "new")
     assert outputs.resolved("s3://bucket/a/../b") == "s3://bucket/a/../b"
-    assert outputs.lies_inside(str(tmp_path / "link" / "new" / "deep"), store)
-    assert outputs.lies_inside(store, str(tmp_path / "link"))
-    assert not outputs.lies_inside(str(tmp_path / "store-2"), store)
-    assert not outputs.lies_inside(str(tmp_path), store)
+    assert outputs.resolves_inside(str(tmp_path / "link" / "new" / "deep"), store)
+    assert outputs.resolves_inside(store, str(tmp_path / "link"))
+    assert not outputs.resolves_inside(str(tmp_path / "store-2"), store)
+    assert not outputs.resolves_inside(str(tmp_path), store)
 
 
 def test_a_private_directory_is_new(tmp_path: Path) -> None:

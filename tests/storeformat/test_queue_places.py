@@ -15,7 +15,7 @@ from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import PRE_BLANK, pack_units
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.store import queue_ends
-from storeformat.store.delay_levels import contradicted, shown_delays
+from storeformat.store.delay_levels import contradicted, observed_delays
 from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 from storeformat.store.queue_places import QueueStore, queue_directories, queue_store, rocksdb_queues
 from storeformat.store.segment_files import find_segments
@@ -256,27 +256,27 @@ def write_queue(log: LogBuilder, root: Path, queue_id: int, delays: list[int], b
 @pytest.mark.parametrize("blanks", [0, 3_199, 3_200, 3_201, 6_500])
 def test_the_newest_unit_tells(tmp_path: Path, blanks: int) -> None:
     segments = write_queue(LogBuilder(), tmp_path, 2, [10_000, 10_000, 2_000], blanks)
-    assert shown_delays(str(tmp_path), segments) == {3: 2_000}
+    assert observed_delays(str(tmp_path), segments) == {3: 2_000}
 
 
 def test_units_that_show_nothing(tmp_path: Path) -> None:
     """Of an extended unit, and of a record that is not there."""
     log = LogBuilder()
     segments = write_queue(log, tmp_path, 0, [1_000, -(1 << 62)])
-    assert shown_delays(str(tmp_path), segments) == {1: 1_000}
+    assert observed_delays(str(tmp_path), segments) == {1: 1_000}
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.write_bytes(bytes(path.stat().st_size))
-    assert shown_delays(str(tmp_path), segments) == {}
-    assert shown_delays(str(tmp_path / "nowhere"), segments) == {}
+    assert observed_delays(str(tmp_path), segments) == {}
+    assert observed_delays(str(tmp_path / "nowhere"), segments) == {}
     other = tmp_path / "other"
-    assert shown_delays(str(other), write_queue(LogBuilder(), other, 2, [5, 0])) == {3: 0}, "none is a delay, too"
+    assert observed_delays(str(other), write_queue(LogBuilder(), other, 2, [5, 0])) == {3: 0}, "none is a delay, too"
 
 
 @pytest.mark.golden
 @pytest.mark.parametrize("name", ["base-clean-4.6.1", "base-killed-5.1.4", "base-larger-5.3.3", "base-clean-5.5.0"])
 def test_real_brokers_queues_show_the_default(name: str) -> None:
     root = golden.unpack(name)
-    shown = shown_delays(str(root), find_segments([str(root / "commitlog")], None))
+    shown = observed_delays(str(root), find_segments([str(root / "commitlog")], None))
     assert len(shown) > 3
     assert contradicted(shown, DEFAULT) == []
     assert contradicted(shown, DEFAULT[:-2]) == [level for level in shown if level > 16]

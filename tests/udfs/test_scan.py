@@ -21,7 +21,7 @@ from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours
 from storeformat.salvage.survey import Broken
 from udfs import failures
-from udfs.failures import Failure, Told
+from udfs.failures import Failure, FailuresAsRows
 from udfs.log import scan as scanning
 from udfs.log.find_records import FindRecords, RecordFound, RecordsAsked, SurveyTask
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
@@ -265,20 +265,20 @@ DAMAGED = DamagedLog("bad size", offset=7, advice="salvage")
 
 @pytest.mark.parametrize("error", [FULL, DAMAGED, WriteFailed("changed")])
 def test_a_failure_is_the_last_row_and_survives_the_way(error: Exception) -> None:
-    one, failure = pickle.loads(pickle.dumps(list(Told(task, attempts=1)(iter([1, error, 2])))))
+    one, failure = pickle.loads(pickle.dumps(list(FailuresAsRows(task, attempts=1)(iter([1, error, 2])))))
     assert (one, type(failure), type(failure.error)) == (1, Failure, type(error))
     assert (str(failure.error), vars(failure.error)) == (str(error), vars(error))
 
 
 def test_a_defect_stays_an_exception() -> None:
     with pytest.raises(KeyError):
-        list(Told(task, attempts=1)(iter([KeyError("x")])))
+        list(FailuresAsRows(task, attempts=1)(iter([KeyError("x")])))
 
 
 @pytest.mark.parametrize("error", [FULL, WriteFailed("changed")])
 def test_what_could_be_read_elsewhere_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(type(error)):
-        list(Told(task, attempts=4)(iter([error])))
+        list(FailuresAsRows(task, attempts=4)(iter([error])))
     monkeypatch.setattr(failures, "_attempt", lambda: 4)
-    assert list(Told(task, attempts=4)(iter([error]))) == [Failure(error)]  # type: ignore[arg-type]
-    assert [type(row) for row in Told(task, attempts=9)(iter([DAMAGED]))] == [Failure]
+    assert list(FailuresAsRows(task, attempts=4)(iter([error]))) == [Failure(error)]  # type: ignore[arg-type]
+    assert [type(row) for row in FailuresAsRows(task, attempts=9)(iter([DAMAGED]))] == [Failure]

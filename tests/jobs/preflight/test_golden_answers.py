@@ -14,7 +14,7 @@ from support.store_to_start import configure
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.stopped_store import read_stopped_store
 from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.broker_rules import DEFAULT, NOTHING_SHOWN
+from storeformat.store.broker_rules import DEFAULT, NO_SIGNS
 
 pytestmark = pytest.mark.golden
 
@@ -81,6 +81,6 @@ def test_an_empty_segment_of_a_release_that_nothing_shows(tmp_path: Path) -> Non
     configure(root)
     segments = sorted((root / "commitlog").iterdir())
     (root / "commitlog" / f"{int(segments[-1].name) + segments[0].stat().st_size:020d}").touch()
-    assert read_stopped_store(str(root), conf_of(store)).release_reason == NOTHING_SHOWN
+    assert read_stopped_store(str(root), conf_of(store)).release_reason == NO_SIGNS
     assert not safe_to_start(str(root), conf_of(store)).safe
     assert safe_to_start(str(root), conf_of(store), "5.3").safe
