@@ -28,7 +28,7 @@ from storeformat.store.layout import (
     is_file_name,
 )
 from storeformat.store.queue_places import queue_directories
-from storeformat.store.retention import doomed, warning_percent
+from storeformat.store.recovery import doomed, warning_percent
 
 HEAD = 36  # bytes of a record up to its own physical offset
 

@@ -35,8 +35,7 @@ from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, StoreLayout, is_file_name
-from storeformat.store.queue_ends import QueueEnd
-from storeformat.store.queue_replay import given_twice, misplaced, points_to, without_own_unit
+from storeformat.store.queue_ends import QueueEnd, given_twice, misplaced, points_to, without_own_unit
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import with_committed

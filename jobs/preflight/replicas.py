@@ -74,11 +74,11 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
         # a log whose first record is younger than the time that messages are kept has lost nothing to retention
         case = "replica_begins_earlier.young" if store.begins_young else "replica_begins_earlier.old"
         hours = store.conf.reserved_hours
-        yield Reason.of(case, other_bytes=replica.begin, begin=store.log.begin, hours=hours, **named)
+        yield Reason.of(case, theirs=replica.begin, begin=store.log.begin, hours=hours, **named)
     ends: dict[str, Any] = {"end": other.end, "own": own.end}
     if replica.differs_at is not None:
         at = replica.differs_at
-        yield Reason.of("replica_differs", at=at, other_bytes=_after(other, at), ours=_after(own, at), **named)
+        yield Reason.of("replica_differs", at=at, theirs=_after(other, at), ours=_after(own, at), **named)
     elif other.end > own.end:
         fetched = store.is_slave
         yield Reason.of("replica_longer", unsafe=not fetched, messages=_after(other, own.end), **ends, **named)

@@ -1,1 +1,1 @@
-"""``publish`` and ``restore``, with ``backups`` for both."""
+"""``publish`` and ``restore``, with ``backups`` and the atomic ``swap`` for both."""

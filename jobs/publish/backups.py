@@ -11,17 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from jobs.contract.report import command
-from jobs.rebuild.manifest import MANIFEST, read_manifest
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.log.dledger import DATA
-from storeformat.log.log_end import check_log_end
-from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs
-from storeformat.store import swap
-from storeformat.store.broker_rules import rules_of
-from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
-from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
-from storeformat.store.swap import (
+from jobs.publish import swap
+from jobs.publish.swap import (
     FINISHED,
     JOURNAL,
     LAST_SEQUENCE,
@@ -34,6 +25,15 @@ from storeformat.store.swap import (
     SwapLog,
     SwapPath,
 )
+from jobs.rebuild.manifest import MANIFEST, read_manifest
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from storeformat.log.dledger import DATA
+from storeformat.log.log_end import check_log_end
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs
+from storeformat.store.broker_rules import rules_of
+from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
+from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """Every store that a broker has opened has one of these."""

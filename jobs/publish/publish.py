@@ -1,4 +1,4 @@
-"""``publish``: replace a store's artefacts by a finished rebuild, all or nothing (``storeformat.store.swap``).
+"""``publish``: replace a store's artefacts by a finished rebuild, all or nothing (``jobs.publish.swap``).
 Everything is checked before the first file moves. Files are renamed, so the rebuild must be on the store's file system.
 """
 
@@ -11,11 +11,11 @@ from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, command, quoted
 from jobs.contract.reporter import Reporter
 from jobs.preflight.preflight import start_facts
-from jobs.publish import backups
+from jobs.publish import backups, swap
+from jobs.publish.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, local_status, locations, outputs
-from storeformat.store import swap
 from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.broker_rules import DEFAULT
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
@@ -31,7 +31,6 @@ from storeformat.store.layout import (
 )
 from storeformat.store.queue_places import SEPARATE, holds_pairs, rocksdb_queues
 from storeformat.store.segment_files import commit_log_directories
-from storeformat.store.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 

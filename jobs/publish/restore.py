@@ -9,12 +9,11 @@ from jobs.contract.options import RestoreOptions
 from jobs.contract.report import Report, quoted
 from jobs.contract.reporter import Reporter
 from jobs.preflight.preflight import start_facts
-from jobs.publish import backups
+from jobs.publish import backups, swap
+from jobs.publish.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
-from storeformat.store import swap
 from storeformat.store.layout import ABORT, BACKUP
-from storeformat.store.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:

@@ -18,6 +18,7 @@ from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
 from jobs.log.verified_chain import time_before
 from jobs.rebuild.build_store import Built, claimed, gone_on_failure, rebuild, staging_for
+from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from jobs.rebuild.planning import size_note
 from jobs.spark import session
 from jobs.spark.runner import Runner
@@ -26,7 +27,6 @@ from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
 from storeformat.storage import files, locations, outputs
-from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 _CHUNK = 8 << 20
 

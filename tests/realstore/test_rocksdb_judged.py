@@ -12,8 +12,8 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log import opening
 from jobs.rebuild import build_store
+from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from jobs.spark.runner import Runner
-from storeformat.store.not_rebuilt import parts_not_rebuilt
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import pairs_in

@@ -10,12 +10,12 @@ import pytest
 from support import golden
 from support.store_builder import LogBuilder
 
+from jobs.table.load import contradicted, observed_delays
 from storeformat.errors import WrongSettings
 from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import PRE_BLANK, pack_units
 from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from storeformat.store import queue_ends
-from storeformat.store.delay_levels import contradicted, observed_delays
 from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 from storeformat.store.queue_places import QueueStore, queue_directories, queue_store, rocksdb_queues
 from storeformat.store.segment_files import find_segments

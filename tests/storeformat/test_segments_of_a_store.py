@@ -12,6 +12,7 @@ import pytest
 from support.entry_log import a_log
 from support.refusals import refusal
 
+from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from storeformat.errors import MissingInput, NotAStore, StoreFormatError, WrongSettings
 from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
 from storeformat.log.framing import PLAIN
@@ -19,7 +20,6 @@ from storeformat.log.segments import Segment
 from storeformat.store import segment_files
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.layout import StoreLayout, file_name
-from storeformat.store.not_rebuilt import parts_not_rebuilt
 from storeformat.store.segment_files import LogFiles, commit_log_directories, find_segments, log_files
 
 # ----------------------------------------------------------------------------------------------- log directories

@@ -19,6 +19,7 @@ from jobs.cli import command_line
 from jobs.contract.options import LogOptions
 from jobs.log import opening
 from jobs.log.opening import open_store, with_queue_store
+from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import MissingInput, NotAStore, UsageError, WrongSettings
@@ -28,7 +29,6 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
-from storeformat.store.not_rebuilt import parts_not_rebuilt
 from storeformat.store.segment_files import find_segments
 
 

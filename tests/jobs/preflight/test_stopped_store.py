@@ -23,13 +23,12 @@ from storeformat.log.log_tail import LogTail
 from storeformat.storage import broker_lock, local_status
 from storeformat.storage.files import FileStatus
 from storeformat.storage.local_status import Space
-from storeformat.store import retention
+from storeformat.store import recovery
 from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.queue_ends import QueueEnd
-from storeformat.store.recovery import Redispatch
-from storeformat.store.retention import Doomed, doomed
+from storeformat.store.recovery import Doomed, Redispatch, doomed
 from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import LogFiles
 
@@ -476,7 +475,7 @@ MOST, CLEAN, FORCIBLY = "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", 
 @pytest.fixture
 def noon(monkeypatch: pytest.MonkeyPatch) -> int:
     """Twelve o'clock of the machine, in milliseconds."""
-    stand_in(monkeypatch, retention, "time", localtime=time.gmtime)
+    stand_in(monkeypatch, recovery, "time", localtime=time.gmtime)
     return 1_717_070_400_000
 
 

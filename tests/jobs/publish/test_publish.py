@@ -31,10 +31,9 @@ from support.rebuilding import rebuild_here
 from support.system_calls import Fault
 
 from jobs.contract.options import PublishOptions, TopicFilter
-from jobs.publish import publish
+from jobs.publish import publish, swap
 from storeformat.errors import MissingInput, Refused, StoreFormatError
 from storeformat.storage import durable, files, local_status
-from storeformat.store import swap
 
 # ------------------------------------------------------------------------------------------------------- publish
 ROOT = Path(__file__).resolve().parent.parent.parent.parent

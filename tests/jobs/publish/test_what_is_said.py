@@ -15,11 +15,10 @@ from support.publishing import Case, Snapshot, manifest, own_bytes, quiet, snaps
 
 from jobs.contract.option_values import ARTEFACTS
 from jobs.contract.options import PublishOptions
-from jobs.publish import backups, publish
+from jobs.publish import backups, publish, swap
 from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.storage.extents import Content
-from storeformat.store import swap
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from jobs.publish import swap
+from jobs.publish.swap import Swap, SwapJournal, SwapLog, SwapPath
 from storeformat.errors import Refused, WriteFailed
 from storeformat.storage import durable
-from storeformat.store import swap
-from storeformat.store.swap import Swap, SwapJournal, SwapLog, SwapPath
 
 QUEUES, INDEX = SwapPath("consumequeue", old=True, new=True), SwapPath("index", old=True, new=True)
 ABORT_GOES, ABORT_COMES = SwapPath("abort", old=True, new=False), SwapPath("abort", old=False, new=True)
