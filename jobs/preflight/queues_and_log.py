@@ -35,7 +35,7 @@ from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, StoreLayout, is_file_name
-from storeformat.store.queue_ends import QueueEnd, given_twice, misplaced, points_to, without_own_unit
+from storeformat.store.queue_ends import QueueEnd, given_twice, misplaced, points_to
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import with_committed
@@ -181,9 +181,8 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
         return
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
     found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
-    for key in without_own_unit(tail, queues):
-        rows = tail.rows_of[key]
-        if (wrong := misplaced(tail, rows, queues[key])).size:
+    for key, rows in tail.rows_of.items():
+        if key in queues and (wrong := misplaced(tail, rows, queues[key])).size:
             twice = given_twice(tail, rows, wrong, queues[key])
             found["wrong_units"].append(wrong[~twice])
             found["queue_offsets_twice"].append(wrong[twice])

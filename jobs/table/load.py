@@ -596,6 +596,7 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
 
 
 def _append(path: str, table: pa.Table) -> None:
+    messages_table.refuse_irregular_log(path)
     files.make_directory(path)
     for left in reversed(range(_SNAPSHOT_ATTEMPTS)):
         try:

@@ -85,11 +85,7 @@ class MessagesTable:
     def __init__(self, path: str) -> None:
         self.path = locations.absolute(path)
         uri, options = place_of(self.path)
-        log = files.list_directory(locations.join(self.path, "_delta_log")) if locations.is_local(self.path) else ()
-        for entry in log or ():  # delta-rs would wait for a pipe, and read the whole of a file without an end
-            too_large = entry.size > READ_WHOLE and not entry.name.endswith(".parquet")
-            if too_large or (entry.size < 0 and not entry.is_directory):
-                raise NotAStore("this is not a file of Delta's log", path=entry.path)
+        refuse_irregular_log(self.path)
         try:
             self._table = deltalake.DeltaTable(uri, storage_options=options)
         except (exceptions.DeltaError, OSError) as error:
@@ -136,15 +132,13 @@ class MessagesTable:
             return self._table.transaction_version(name)
 
     def history(self) -> Iterator[dict[str, Any]]:
-        """Commits, newest first, as far as Delta's log has them."""
+        """Commits that Delta's log still has, newest first."""
         seen = 0
-        for most in (10, 1000, None):  # mostly the newest ones tell
+        for most in (10, None):  # mostly the newest ones tell
             with reading(self.path):
-                commits_known = self._table.history(most)
-            yield from commits_known[seen:]
-            if most is None or len(commits_known) < most:
-                return
-            seen = len(commits_known)
+                found = self._table.history(most)
+            yield from found[seen:]
+            seen = len(found)
 
     @property
     def is_plain(self) -> bool:
@@ -326,6 +320,15 @@ def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
             advice="load into a new --table, which may be read together with this one, or drop that of this one",
         )  # fmt: skip
     return table
+
+
+def refuse_irregular_log(table: str) -> None:
+    """Refuse what is no file of Delta's log: delta-rs waits for a pipe, and reads a file without an end to its end."""
+    log = files.list_directory(locations.join(table, "_delta_log")) if locations.is_local(table) else ()
+    for entry in log or ():
+        too_large = entry.size > READ_WHOLE and not entry.name.endswith(".parquet")
+        if too_large or (entry.size < 0 and not entry.is_directory):
+            raise NotAStore("this is not a file of Delta's log", path=entry.path)
 
 
 def _is_free(path: str) -> bool:

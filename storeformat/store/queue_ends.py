@@ -11,7 +11,7 @@ log: records at their place, and what a start makes of them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from dataclasses import dataclass, field
 from io import FileIO
 from types import ModuleType
@@ -286,21 +286,6 @@ def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
     """Which records have their unit at their queue offset in an ordinary queue."""
     units, begins = units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
-
-
-def without_own_unit(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> list[tuple[str, int]]:
-    """Keys of ``queues`` with a record whose unit is not in ``QueueEnd.held`` at its place: those to look at one by
-    one.
-    """
-    none = QueueEnd("", 0, ())
-    own = [queues.get(key, none) for key in tail.keys]
-    counts, ends = (np.array(column, np.int64) for column in ([len(one.held) for one in own], [one.end for one in own]))
-    units = np.concatenate([*(one.held for one in own), np.zeros(1, none.held.dtype)])
-    places = tail.queue_offsets - (ends - counts)[tail.key_of]
-    inside = (places >= 0) & (places < counts[tail.key_of])
-    units = units[np.where(inside, places + (np.cumsum(counts) - counts)[tail.key_of], -1)]
-    ours = (units["phy_offset"] == tail.offsets) & (units["size"] == tail.ends - tail.offsets)
-    return [key for number in np.unique(tail.key_of[~ours]).tolist() if (key := tail.keys[number]) in queues]
 
 
 def _held(queue: QueueEnd) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +20,7 @@ from jobs.log.opening import open_store
 from jobs.report import views
 from jobs.table import load
 from jobs.table.load import SCHEMA, add_snapshot
-from storeformat.errors import WriteFailed
+from storeformat.errors import NotAStore, WriteFailed
 
 
 @pytest.fixture
@@ -143,3 +144,12 @@ def test_the_view_lag_has_the_newest_snapshot_of_each_broker(spark: Any, store: 
     session.sql(statement)
     counted = session.sql("SELECT broker, count(*) AS queues, sum(lag) AS lag FROM lag GROUP BY broker ORDER BY broker")
     assert [tuple(row) for row in counted.collect()] == [("a", 4, 4), ("b", 4, 4)]
+
+
+def test_a_pipe_in_its_log_is_refused(store: StoreToStart, tmp_path: Path) -> None:
+    """delta-rs would wait for somebody who writes into it."""
+    log = tmp_path / "table_consumer_offsets" / "_delta_log"
+    log.mkdir(parents=True)
+    os.mkfifo(log / f"{0:020d}.json")
+    with pytest.raises(NotAStore, match="this is not a file of Delta's log"):
+        add(store, tmp_path / "table")
