@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -58,15 +59,28 @@ final class Consuming {
                 }
             }
         }
-        consumer.commit(consumed, true);
+        commit(consumer, consumed, deadline);
         Map<String, Object> committed = new TreeMap<>();
-        for (MessageQueue queue : consumed.keySet()) {
-            committed.put(String.valueOf(queue.getQueueId()), consumer.committed(queue));
-        }
+        consumed.forEach((queue, offset) -> committed.put(String.valueOf(queue.getQueueId()), offset));
         consumer.shutdown();
         Map<String, Object> answer = new LinkedHashMap<>();
         answer.put("took", took);
         answer.put("committed", committed);
         return answer;
+    }
+
+    /** Commits until the broker has it: a commit is a request without an answer, and may be lost. */
+    private static void commit(DefaultLitePullConsumer consumer, Map<MessageQueue, Long> consumed, long deadline)
+        throws Exception {
+        for (Map.Entry<MessageQueue, Long> entry : consumed.entrySet()) {
+            MessageQueue queue = entry.getKey();
+            while (consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE) < entry.getValue()) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw new IllegalStateException("not committed: " + entry);
+                }
+                consumer.commit(consumed, true);
+                Thread.sleep(100);
+            }
+        }
     }
 }
