@@ -22,7 +22,7 @@ def committed_offsets(store: OpenedStore) -> Offsets:
     root = store.root
     if not locations.is_local(root):
         raise NotAStore("committed offsets can only be read from a local disk", path=root)
-    found, database = read_offsets(root, enable_lmq=store.layout.enable_lmq), locations.join(root, DATABASE)
+    found, database = read_offsets(root, enable_lmq=store.settings.flag("enableLmq")), locations.join(root, DATABASE)
     if holds_pairs(database) and (found.value is None or store.queues_in.in_rocksdb):
         return offsets_in_database(database)
     if found.value is None:

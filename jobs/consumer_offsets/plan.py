@@ -27,7 +27,6 @@ from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore, Refused
 from storeformat.record.pending import RETRY_PREFIX
 from storeformat.storage import locations
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.config_files import CONFIG, ConfigCopy, FileState, Offsets, read_config, read_offsets
 from storeformat.store.config.consumer_offsets import (
     OFFSETS,
@@ -41,6 +40,7 @@ from storeformat.store.config.consumer_offsets import (
     offsets_before_tear,
 )
 from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store, rocksdb_queues
+from storeformat.store.settings import Settings
 from udfs.log.subscriptions import Subscription
 
 BEGIN, TIME = "begin of the queue", "time"
@@ -197,12 +197,12 @@ class OffsetsPlan:
         return found
 
 
-def refuse_where_unread(store: OpenedStore, settings: BrokerConf) -> None:
+def refuse_where_unread(store: OpenedStore, settings: Settings) -> None:
     """Refuse if the broker would not read the file: with RocksDB queues, RocksDBConsumerOffsetManager#merge takes it in
     only from 5.3.2 on; ``configManagerVersion=v2`` has another database (ConsumerOffsetManagerV2).
     """
     kept = queues_of(store)
-    if settings.text("configManagerVersion", "") == "v2":
+    if settings.text("configManagerVersion") == "v2":
         raise Refused(
             "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here",
             path=locations.join(store.root, CONFIG, "rdb"), found="configManagerVersion=v2",
@@ -270,12 +270,12 @@ class OffsetsCopy:
 
 def queues_of(store: OpenedStore) -> QueueStore:
     """Where the store's broker will look for its queues."""
-    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.queue_store)
+    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.settings)
 
 
 def with_light_groups(store: OpenedStore) -> bool:
     """True if the offsets file includes light groups; a broker with an offsets database takes the other file."""
-    return store.layout.enable_lmq and not queues_of(store).in_rocksdb
+    return store.settings.flag("enableLmq") and not queues_of(store).in_rocksdb
 
 
 def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[OffsetsCopy]:
@@ -295,7 +295,7 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
     others.sort(key=lambda copy: (copy.version or DataVersion(), copy.modified_ms), reverse=True)
     copies = [*own[:1], *others]
     database = locations.join(store.root, DATABASE)
-    if holds_pairs(database) and rocksdb_queues(store.root, store.queue_store):
+    if holds_pairs(database) and rocksdb_queues(store.root, store.settings):
         offsets, version = offsets_in_database(database), version_of_database(database)
         copies.insert(0, OffsetsCopy("database", database, FileState.SOUND, version=version, offsets=offsets))
     return [copy for copy in copies if copy.content is not FileState.ABSENT]

@@ -41,6 +41,7 @@ from storeformat.store.layout import CONSUME_QUEUE, INDEX
 from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at
 from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
+from storeformat.store.settings import ENTRIES, SLOTS
 from udfs.log.find_records import FindOrigins
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _stored(
     store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
 ) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
     first_lost = lost.damaged[0][0]
-    queues = queue_store(store.root, store.queue_store)
+    queues = queue_store(store.root, store.settings)
     if queues.in_rocksdb:
         place = locations.join(store.root, queues.database)
         with suppress(DependencyMissing, MissingInput, NotAStore), rocksdb_queues_in(place) as database:
@@ -213,16 +214,16 @@ def _in_database(
 
 
 def _in_index(store: OpenedStore, lost: LogExtent) -> Int64s:
-    layout, found = store.layout, [np.zeros(0, np.int64)]
+    settings, found = store.settings, [np.zeros(0, np.int64)]
     for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
-        if entry.size != layout.index_file_size or not index_file.is_index_file_name(entry.name):
+        if entry.size != settings.index_file_size or not index_file.is_index_file_name(entry.name):
             continue
         with files.RangeReader(entry.path) as reader:
             header = index_file.parse_header(reader.read(0, index_file.HEADER_SIZE))
             if header.end_phy_offset < lost.damaged[0][0]:
                 continue
-            begin = index_file.entries_position(layout.max_hash_slot_num)
-            used = min(header.index_count, layout.max_index_num)  # it may be damaged
+            begin = index_file.entries_position(settings.number(SLOTS))
+            used = min(header.index_count, settings.number(ENTRIES))  # it may be damaged
             for at in range(1, used, _AT_ONCE):
                 count = min(_AT_ONCE, used - at)
                 size = index_file.ENTRY_SIZE
@@ -236,7 +237,8 @@ def _beyond_ends(store: OpenedStore, reading: LogReading, ends: Mapping[_Queue, 
     """Messages that groups have read beyond the ends of queues, if the lost bytes have room for them."""
     topics = read_config(store.root, "topics.json").value
     read: dict[_Queue, int] = {}
-    for (topic, _), offsets in (read_offsets(store.root, enable_lmq=store.layout.enable_lmq).value or {}).items():
+    committed = read_offsets(store.root, enable_lmq=store.settings.flag("enableLmq")).value or {}
+    for (topic, _), offsets in committed.items():
         if not topic.startswith(LIGHT_PREFIX) and (topics is None or topic in topics):
             for queue_id, offset in offsets.items():
                 read[topic, queue_id] = max(read.get((topic, queue_id), 0), offset)

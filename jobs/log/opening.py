@@ -20,17 +20,11 @@ from storeformat.queues.consume_queue import PRE_BLANK_SIZE
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files, locations, rocksdb
-from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.checkpoint import FIELDS, parse_checkpoint
 from storeformat.store.config.topic_config import find_batch_topics
-from storeformat.store.layout import (
-    ABORT,
-    CHECKPOINT,
-    StoreLayout,
-    file_name,
-)
+from storeformat.store.layout import ABORT, CHECKPOINT, file_name
 from storeformat.store.queue_ends import offset_at, queue_ends, units_at
-from storeformat.store.queue_places import QUEUE_STORE_SETTINGS, QueueStore, QueueStoreKind, queue_store
+from storeformat.store.queue_places import QueueStore, QueueStoreKind, queue_store
 from storeformat.store.segment_files import (
     commit_log_directories,
     find_segments,
@@ -40,6 +34,7 @@ from storeformat.store.segment_files import (
     with_committed,
 )
 from storeformat.store.setting_names import EFFECTS
+from storeformat.store.settings import SEGMENT_SIZE, Settings, read_settings
 from storeformat.store.store import Store, find_store, fit_to_store
 from udfs.log.scan import ScanTask
 
@@ -48,7 +43,6 @@ from udfs.log.scan import ScanTask
 class OpenedStore(Store):
     """A store whose sizes and segments fit together."""
 
-    layout: StoreLayout
     segments: list[Segment]
     notes: tuple[str, ...] = ()
     batch_topics: frozenset[str] = frozenset()
@@ -60,11 +54,6 @@ class OpenedStore(Store):
     missing_from: int | None = None
     """Offset from which entries are lost that the group's checkpoint counts as committed."""
     queues_in: QueueStore = field(default_factory=QueueStore)
-
-    @property
-    def queue_store(self) -> dict[str, str]:
-        """The given settings for the place of queues, under their broker.conf names."""
-        return {name: self.conf.given[name] for name in QUEUE_STORE_SETTINGS if name in self.conf.given}
 
     @property
     def log_size(self) -> int:
@@ -91,10 +80,10 @@ class OpenedStore(Store):
         return replace(self.decode_rules(), check_crc=False)
 
     def dispatch_rules(self) -> DispatchRules:
-        layout, rules = self.layout, self.rules
+        settings, rules = self.settings, self.rules
         return DispatchRules(
-            delay_millis=parse_delay_levels(layout.message_delay_level),
-            message_index_enable=layout.writes_index_files,
+            delay_millis=parse_delay_levels(settings.text("messageDelayLevel")),
+            message_index_enable=settings.writes_index_files,
             index_tags=rules.index_tags,
             multi_dispatch=self.multi_dispatch,
             batch_topics=frozenset(topic.encode() for topic in self.batch_topics),
@@ -120,17 +109,15 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     """Open the named store; ``restores``: missing or short segments are accepted with salvage or replicas."""
     if options.keep_crc_failures and options.on_damage != "salvage":
         raise UsageError("--keep-crc-failures needs --on-damage salvage, which alone keeps damaged records")
-    conf = read_broker_conf(options.broker_conf, options.settings)
-    conf.layout()  # raises, whatever the release
-    store = find_store(options.store, conf, options.broker_version)
-    root, layout, given = store.root, store.conf.layout(), store.conf.given
-    directories = commit_log_directories(root, layout, given.keys(), options.commitlog)
-    sized = "mappedFileSizeCommitLog" in given
-    size = layout.mapped_file_size_commit_log if sized else None
+    settings = read_settings(options.broker_conf, options.settings).checked()
+    store = find_store(options.store, settings, options.broker_version)
+    root, settings, given = store.root, store.settings, store.settings.given
+    directories = commit_log_directories(root, settings, options.commitlog)
+    size = settings.number(SEGMENT_SIZE) if SEGMENT_SIZE in given else None
     may_miss = restores and (options.on_damage == "salvage" or bool(options.replicas))
     segments = find_segments(directories, size, with_missing=may_miss)
-    layout = replace(layout, mapped_file_size_commit_log=segments[0].size)
-    layout, notes = fit_to_store(root, layout, given.keys(), needs_index_sizes=needs_index_sizes)
+    settings = settings.showing(**{SEGMENT_SIZE: segments[0].size})
+    settings, notes = fit_to_store(root, settings, needs_index_sizes=needs_index_sizes)
     notes += [
         f"--set {name}: "
         + ("the files of a store do not depend on it" if name in given else f"unknown to {store.rules.version}")
@@ -144,13 +131,13 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     ]
     if store.suggests is not None:
         notes.append(f"using the rules of {store.rules.version}, as requested; the store suggests {store.suggests}")
-    if store.release_assumed and layout.enable_multi_dispatch:
+    if store.release_assumed and settings.flag("enableMultiDispatch"):
         raise WrongSettings(
             "which records go to light queues depends on the broker's release, and the store does not show it",
             path=root,
             advice="give --broker-version 4.9, 5.1, 5.3 or 5.5",
         )
-    if len(segments) == 1 and not sized and segments[0].size != StoreLayout().mapped_file_size_commit_log:
+    if len(segments) == 1 and size is None and segments[0].size != Settings().number(SEGMENT_SIZE):
         notes.append(
             f"the only segment has {segments[0].size} bytes: if the broker's mappedFileSizeCommitLog is another, the "
             "file was cut or is still being copied"
@@ -160,9 +147,9 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
         what = "no broker before 5.0.0 reads queues of batches"
         raise WrongSettings(what, path=root, found=f"{min(batch_topics)}, rules of {store.rules.version}")
     as_broker = options.on_damage == "stop"
-    groups = groups_of(directories) or group_directories(root, layout.d_leger_self_id)
+    groups = groups_of(directories) or group_directories(root, settings.text("dLegerSelfId"))
     segments, committed = with_committed(segments, groups)
-    unread = None if options.commitlog else paths_unread_by_broker(layout)
+    unread = None if options.commitlog else paths_unread_by_broker(settings)
     notes += [note for note in (committed.note, unread) if note]
     if committed.missing_from is not None and options.on_damage == "fail":
         raise DamagedLog(
@@ -172,8 +159,8 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
             advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
         )  # fmt: skip
     return OpenedStore(
-        root, store.conf, store.rules, store.release_reason, store.suggests, layout, segments, tuple(notes),
-        batch_topics, as_broker, committed.end, missing_from=committed.missing_from,
+        root, settings, store.rules, store.release_reason, store.suggests, segments, tuple(notes), batch_topics,
+        as_broker, committed.end, missing_from=committed.missing_from,
     )  # fmt: skip
 
 
@@ -182,7 +169,7 @@ _BESIDE = "the database beside the queue files is neither made nor checked; rebu
 
 def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> OpenedStore:
     """Decide where the queues are kept: ``kind``, else settings and store. BatchCQ queues in RocksDB are plain."""
-    kept = queue_store(store.root, store.queue_store, kind)
+    kept = queue_store(store.root, store.settings, kind)
     if kept.in_rocksdb:
         rocksdb.require()
         return replace(store, queues_in=kept, batch_topics=frozenset())

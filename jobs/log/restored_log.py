@@ -30,8 +30,9 @@ from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment, segment_at, segment_with
 from storeformat.record.decode import HEADS_ONLY
 from storeformat.storage import files, locations
-from storeformat.store.layout import StoreLayout, file_name
+from storeformat.store.layout import file_name
 from storeformat.store.segment_files import commit_log_directories, find_segments
+from storeformat.store.settings import SEGMENT_SIZE, Settings
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 
 ByteRange = tuple[int, int]
@@ -144,7 +145,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
 def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -> list[Segment]:
     """Earlier segments that copies have and retention would still keep (MappedFileQueue#deleteExpiredFileByTime)."""
     first = store.segments[0].base
-    kept_from = own.reading.last_timestamp - store.conf.reserved_ms
+    kept_from = own.reading.last_timestamp - store.settings.reserved_ms
     scans = [scan for copy in copies for scan in copy.reading.scans if scan.records and scan.times.latest >= kept_from]
     return _missing(store, min([first, *(scan.report.split.segment.base for scan in scans)]), first)
 
@@ -181,7 +182,7 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
 
 
 def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
-    own_begin, hours = store.segments[0].base, store.conf.reserved_hours
+    own_begin, hours = store.segments[0].base, store.settings.reserved_hours
     for replica, offset in compared:
         begin, end = replica.reading.begin, replica.reading.end
         if end > max([own.reading.end, *(stop for _, stop in own.lost)]):
@@ -231,8 +232,8 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such replica", path=root, advice="ROOT is its storePathRootDir")
-    directories = commit_log_directories(root, StoreLayout())
-    segments = find_segments(directories, store.layout.mapped_file_size_commit_log, with_missing=True)
+    directories = commit_log_directories(root, Settings())
+    segments = find_segments(directories, store.settings.number(SEGMENT_SIZE), with_missing=True)
     if isinstance(segments[0].framing, EntryFraming) != isinstance(store.segments[0].framing, EntryFraming):
         raise Refused(
             "one of the two logs is that of a DLedger group, the other is not: they are not copies of each other",

@@ -22,8 +22,8 @@ from jobs.preflight.stopped_store import StoppedStore, batch_topics_of
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile, FileState
 from storeformat.store.config.topic_config import MADE_BY_BROKER
-from storeformat.store.queue_places import SEPARATE
 from storeformat.store.recovery import recovered_from
+from storeformat.store.settings import SEPARATE
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 WITHOUT = {
@@ -131,7 +131,7 @@ def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
 
 def configured_topics(store: StoppedStore) -> list[str]:
     """Returns the topics of topics.json that a broker does not make by itself."""
-    own = {store.conf.text(name, "") for name in ("brokerName", "brokerClusterName")} | {"DefaultCluster"}
+    own = {store.settings.text(name) for name in ("brokerName", "brokerClusterName")} | {"DefaultCluster"}
     topics = store.configs[_TOPICS].value or {}
     return sorted(
         topic
@@ -208,11 +208,11 @@ def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:
     if not store.config_in_databases or not store.log.segments:
         return
     there = store.rocksdb.made
-    if store.conf.text("configManagerVersion", "") == "v2":
+    if store.settings.text("configManagerVersion") == "v2":
         if _V2 not in there:
             yield _lost(store, _V2, "the broker starts without topics, groups and offsets, and reads no JSON")
         return
-    if _SINGLE in there and store.conf.flag("useSingleRocksDBForAllConfigs", default=False):
+    if _SINGLE in there and store.settings.flag("useSingleRocksDBForAllConfigs"):
         return
     sound = {name for name, file in store.configs.items() if file.main.content is FileState.SOUND}
     for name, file in _DATABASES.items():
@@ -239,7 +239,7 @@ def config_json_torn(store: StoppedStore) -> Iterator[Reason]:
     """Files that are torn beside their databases: the start reads their data version, and ends there (``merge`` of the
     managers in RocksDB with #loadDataVersion, which looks at no ``.bak``, 5.3.2 to 5.5.0).
     """
-    if not store.queues_in_rocksdb or store.conf.text("configManagerVersion", "") == "v2":
+    if not store.queues_in_rocksdb or store.settings.text("configManagerVersion") == "v2":
         return
     for name, file in store.configs.items():
         if name in _DATABASES.values() and file.main.content is FileState.TORN:
@@ -259,7 +259,7 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
     if store.queues_in_rocksdb:
         if store.log.segments and not has_database:
             yield _no_database(store)
-        apart = store.conf.flag(SEPARATE, default=False)
+        apart = store.settings.flag(SEPARATE)
         if databases.queues if apart else databases.queues_apart:
             yield Reason.of("store_type.apart", right=f"{SEPARATE}={str(not apart).lower()}")
         elif has_database:
@@ -278,7 +278,7 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
 
 def _no_database(store: StoppedStore) -> Reason:
     segments, files_there = store.log.segments, len(store.queues)
-    begin, again = recovered_from(segments, store.rules, store.conf), store.rules.restores_databases
+    begin, again = recovered_from(segments, store.rules, store.settings), store.rules.restores_databases
     then = f"makes them from offset {begin} on" if again else "makes none (5.3.2 and 5.3.3: from all of the log)"
     then += f"; the {files_there} queues in files are not looked at" if files_there else ""
     return Reason.of("store_type.no_database", unsafe=begin > segments[0].base or not again, then=then)

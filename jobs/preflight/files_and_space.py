@@ -24,11 +24,11 @@ from storeformat.store.layout import (
     INDEX,
     LOCK,
     QUEUE_KINDS,
-    StoreLayout,
     is_file_name,
 )
 from storeformat.store.queue_places import queue_directories
 from storeformat.store.recovery import doomed, warning_percent
+from storeformat.store.settings import ENTRIES, EXT_SIZE, SLOTS
 
 HEAD = 36  # bytes of a record up to its own physical offset
 
@@ -111,10 +111,10 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
     """Index files of another length than the settings make: each is mapped in that length, and read wrongly
     (IndexService#load and the constructor of IndexFile, 4.9.8 to 5.5.1).
     """
-    given = store.conf.from_file or {"maxHashSlotNum", "maxIndexNum"} & store.conf.given.keys()
-    if not given or not store.conf.flag("messageIndexEnable", default=True):
+    given = store.settings.from_file or {SLOTS, ENTRIES} & store.settings.given.keys()
+    if not given or not store.settings.flag("messageIndexEnable"):
         return
-    size = store.conf.index_sizes().index_file_size
+    size = store.settings.index_file_size
     own = [file for file in local_status.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
     wrong = [file for file in own if file.size not in (size, 0, -1)]
     if wrong:
@@ -126,7 +126,7 @@ def index_deleted(store: StoppedStore) -> Iterator[Reason]:
     """Index files that a start after a crash deletes, and does not write again from their first entry on
     (IndexService#load keeps those that end before the checkpoint's time of the index, 4.9.8 to 5.5.0).
     """
-    if not store.after_crash or store.log.of_group or not store.conf.flag("messageIndexEnable", default=True):
+    if not store.after_crash or store.log.of_group or not store.settings.flag("messageIndexEnable"):
         return
     headers = [
         index_file.parse_header(files.read_range(file.path, 0, index_file.HEADER_SIZE))
@@ -143,11 +143,11 @@ def mapped_files(store: StoppedStore) -> Iterator[Reason]:
     """Files of extended queues and of compacted topics that end a start: of another length (MappedFileQueue#doLoad), or
     of none; the lengths of ``compaction/`` are not judged.
     """
-    size = store.conf.number("mappedFileSizeConsumeQueueExt", StoreLayout().mapped_file_size_consume_queue_ext)
+    size = store.settings.number(EXT_SIZE)
     kinds: dict[str, int | None] = {}
-    if store.conf.flag("enableConsumeQueueExt", default=False) and store.conf.from_file:
+    if store.settings.flag("enableConsumeQueueExt") and store.settings.from_file:
         kinds[CONSUME_QUEUE_EXT] = size
-    if store.rules.reads_batches_and_timers and store.conf.flag("enableCompaction", default=True):
+    if store.rules.reads_batches_and_timers and store.settings.flag("enableCompaction"):
         kinds |= {"compaction/compactionLog": None, "compaction/compactionCq": None}
     for kind, expected in kinds.items():
         for queue in queue_directories(store.root, kind):
@@ -210,7 +210,7 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
         if not local_status.space_of(place).takes_files:
             yield Reason.of("free_space.read_only", place=place)
             return
-    space, stops = local_status.space_of(directory), warning_percent(store.conf, store.rules)
+    space, stops = local_status.space_of(directory), warning_percent(store.settings, store.rules)
     if space.available < store.log.size:
         yield Reason.of("free_space.segment", directory=directory, free=space.available, needed=store.log.size)
     elif space.used_percent > stops:
@@ -222,10 +222,10 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
     counts for topics in which it has committed an offset.
     """
     paths = (*store.log.directories, store.place(CONSUME_QUEUE))
-    part = doomed(store.log.files, paths, store.conf, store.rules, store.now_ms)
+    part = doomed(store.log.files, paths, store.settings, store.rules, store.now_ms)
     if part is None:
         return
-    if TIERED in store.conf.text(PLUG_IN, ""):
+    if TIERED in store.settings.text(PLUG_IN):
         counts = {"count": part.count, "all": len(store.log.files), "begin": part.begin}
         yield Reason.of("messages_deleted.tiered", unsafe=False, when=part.when, **counts)
         return
@@ -270,7 +270,7 @@ def log_begins_late(store: StoppedStore) -> Iterator[Reason]:
         return
     before = [queue_ends.offset_at(queue, begin) - queue.begin for queue in store.queues.values() if not queue.batch]
     if count := sum(before):
-        yield Reason.of("log_begins_late", begin=begin, count=count, hours=store.conf.reserved_hours)
+        yield Reason.of("log_begins_late", begin=begin, count=count, hours=store.settings.reserved_hours)
 
 
 def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:

@@ -17,14 +17,14 @@ from jobs.preflight.reason import Reason, first_of
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.record.dispatch import parse_delay_levels
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
 from storeformat.store import queue_ends
 from storeformat.store.config import fastjson
 from storeformat.store.config.config_files import Offsets
 from storeformat.store.config.consumer_offsets import known_groups
-from storeformat.store.config.timer_files import DEFAULT_FILE_SIZE, LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
+from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 from storeformat.store.queue_ends import QueueEnd
 
 _WRITTEN_MS = 60_000  # a broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)
@@ -172,7 +172,7 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
     setting alone (4.9.8 to 5.5.1).
     """
     try:
-        levels = len(parse_delay_levels(store.conf.text("messageDelayLevel", DEFAULT_DELAY_LEVELS)))
+        levels = len(parse_delay_levels(store.settings.text("messageDelayLevel")))
     except WrongSettings as error:
         yield Reason.of("delay_level_absent.setting", found=error.found)
         return
@@ -216,23 +216,23 @@ def timer_state(store: StoppedStore) -> Iterator[Reason]:
     it, or with a 0 in it, everything that the timer queue has is queued again.
     """
     timers = store.timers
-    if not store.rules.reads_batches_and_timers or not store.conf.flag("timerWheelEnable", default=True):
+    if not store.rules.reads_batches_and_timers or not store.settings.flag("timerWheelEnable"):
         return
     check = store.place("config", TIMER_CHECK)
     if timers.wheel_size not in (None, 0, WHEEL_SIZE):
         aside = store.set_aside(store.place(WHEEL), check)
         yield Reason.of("timer_wheel_size", size=timers.wheel_size, aside=aside)
         return
-    log_size = store.conf.number("mappedFileSizeTimerLog", DEFAULT_FILE_SIZE)
+    log_size = store.settings.number("mappedFileSizeTimerLog")
     wrong = [size for size in timers.log_sizes if size != log_size]
-    if wrong and store.conf.from_file:
+    if wrong and store.settings.from_file:
         yield Reason.of("timer_log_size", size=wrong[0])
     queue = store.queues.get((TIMER_TOPIC, 0))
     if beyond := list(_beyond_log(store, 0 if queue is None else queue.end)):
         yield from beyond
         return
     waiting = 0 if queue is None else queue.end - queue.begin
-    if queue is None or not waiting or store.conf.flag("timerRocksDBEnable", default=False):  # it has its own offset
+    if queue is None or not waiting or store.settings.flag("timerRocksDBEnable"):  # it has its own offset
         return
     has_wheel, has_log = bool(timers.wheel_size), bool(timers.log_sizes)
     queued = 0 if timers.queued_up_to is None else max(min(timers.queued_up_to, queue.end) - queue.begin, 0)
@@ -272,9 +272,9 @@ def epoch_file(store: StoppedStore) -> Iterator[Reason]:
     EpochFileCache#findConsistentPoint of the others finds no place. What should be a number and is none is no
     IOException: it ends the start (DefaultMessageStore#start), whatever the ``.bak`` holds.
     """
-    if not store.conf.flag("enableControllerMode", default=False):
+    if not store.settings.flag("enableControllerMode"):
         return
-    path = store.conf.text("storePathEpochFile", store.place(_EPOCHS))
+    path = store.settings.text("storePathEpochFile") or store.place(_EPOCHS)
     main, backup = _epochs(path), _epochs(path + ".bak")
     if main == "sound":
         return
@@ -285,7 +285,7 @@ def epoch_file(store: StoppedStore) -> Iterator[Reason]:
     elif backup == "sound":
         yield Reason.of("epoch_file.backup", state=main)
     elif store.log.segments:
-        was_member = files.exists(store.conf.text("storePathBrokerIdentity", store.place(_IDENTITY)))
+        was_member = files.exists(store.settings.text("storePathBrokerIdentity") or store.place(_IDENTITY))
         unsafe = was_member or "torn" in (main, backup)
         yield Reason.of("epoch_file.lost", unsafe=unsafe, state=main, backup=backup)
 

@@ -19,8 +19,8 @@ from jobs.preflight.replicas import Replica, read_replica, replicas_compared
 from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
 from storeformat import kernels
 from storeformat.errors import StoreFormatError
-from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 from storeformat.store.setting_names import NOT_JUDGED
+from storeformat.store.settings import Settings, read_settings
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (  # in the order in which a start would meet them
@@ -85,7 +85,7 @@ _OF_OFFSETS = frozenset(
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
     """Returns the answer for one store, with exit code 1 for no."""
     kernels.prefer_numpy()
-    settings = read_broker_conf(options.broker_conf, options.settings)
+    settings = read_settings(options.broker_conf, options.settings)
     if not settings.from_file:
         reporter.note("without --broker-conf the broker's defaults are assumed, and the sizes that the store shows")
     store = read_stopped_store(options.store, settings, options.broker_version)
@@ -114,7 +114,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
 
 def looked_at(store: StoppedStore) -> list[str]:
     """Returns what the rules looked at."""
-    conf, in_databases = store.conf, store.config_in_databases
+    settings, in_databases = store.settings, store.config_in_databases
     queues = "how far the queues in RocksDB are" if store.queues_in_rocksdb else f"{len(store.queues)} queues"
     return [
         f"the log from offset {store.tail.begin} to {store.tail.end}",
@@ -122,14 +122,14 @@ def looked_at(store: StoppedStore) -> list[str]:
         "that the databases of config/ are there" if in_databases else "topics, groups and committed offsets",
         *([] if store.queues_in_rocksdb else ["delay levels and timers"]),
         "lengths and owners of files, and free space",
-        *(["broker.conf"] if conf.from_file else []),
+        *(["broker.conf"] if settings.from_file else []),
         f"what a broker does that has the rules of {store.rules.version} ({store.release_reason})",
     ]
 
 
 def not_looked_at(store: StoppedStore) -> list[str]:
     """Returns what no rule looked at, and may matter."""
-    conf, tail, root = store.conf, store.tail, store.conf.given.get("storePathRootDir")
+    settings, tail, root = store.settings, store.tail, store.settings.given.get("storePathRootDir")
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
         *(["units of queues in RocksDB, delay levels and timers"] if store.queues_in_rocksdb else []),
@@ -137,9 +137,9 @@ def not_looked_at(store: StoppedStore) -> list[str]:
         *(["light queues, without --broker-version"] if store.release_assumed and store.multi_dispatch else []),
         "entries of the index",
         "what consumers of POP hold",
-        *([] if conf.from_file else ["broker.conf, which was not given"]),
-        *(["~/store, which a broker takes without storePathRootDir"] if conf.from_file and not root else []),
-        *([f"settings: {', '.join(sorted(settings))}"] if (settings := NOT_JUDGED & conf.given.keys()) else []),
+        *([] if settings.from_file else ["broker.conf, which was not given"]),
+        *(["~/store, which a broker takes without storePathRootDir"] if settings.from_file and not root else []),
+        *([f"settings: {', '.join(sorted(names))}"] if (names := NOT_JUDGED & settings.given.keys()) else []),
     ]
 
 
@@ -165,11 +165,11 @@ def start_facts(
 ) -> dict[str, Any]:
     """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
     try:
-        return safe_to_start(root, read_broker_conf(broker_conf, tuple(settings)), version).facts()
+        return safe_to_start(root, read_settings(broker_conf, tuple(settings)), version).facts()
     except StoreFormatError as error:
         return {"answer": f"not known: {error}", "reasons": []}
 
 
-def safe_to_start(root: str, settings: BrokerConf, version: str | None = None) -> Answer:
+def safe_to_start(root: str, settings: Settings, version: str | None = None) -> Answer:
     """Returns whether a broker with these settings may be started on a store."""
     return judge(read_stopped_store(root, settings, version))

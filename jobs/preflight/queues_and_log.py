@@ -29,16 +29,16 @@ from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
-from storeformat.queues.consume_queue import file_size_of
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
-from storeformat.store.layout import ABORT, StoreLayout, is_file_name
+from storeformat.store.layout import ABORT, is_file_name
 from storeformat.store.queue_ends import QueueEnd, given_twice, misplaced, points_to
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import with_committed
+from storeformat.store.settings import BATCH_SIZE, QUEUE_SIZE
 
 _SECONDS, _SECONDS_A_GB = 4, 2.5  # a start, and each GB that it dispatches (5.3.3 on two cores: 10.6 GB in 30.8 s)
 
@@ -271,7 +271,7 @@ def log_damaged(store: StoppedStore) -> Iterator[Reason]:
 def recovered_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     """A checkpoint beyond the end of a log whose broker believes it (``enableAcceleratedRecovery``, 5.5.0)."""
     reached = store.checkpoint.logics_physical_offset
-    if store.conf.flag("enableAcceleratedRecovery", default=False) and reached > store.tail.end:
+    if store.settings.flag("enableAcceleratedRecovery") and reached > store.tail.end:
         yield Reason.of("recovered_beyond_log", reached=reached, end=store.tail.end)
 
 
@@ -353,13 +353,10 @@ def _made_again(store: StoppedStore, file: FileStatus) -> str:
 
 def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> tuple[str, int]:
     """Returns the setting of the length of queue files, and that length; without a broker.conf it is that of most."""
-    conf, default = store.conf, StoreLayout()
-    name = "mapperFileSizeBatchConsumeQueue" if batch else "mappedFileSizeConsumeQueue"
-    if not conf.from_file and name not in conf.given:
+    settings, name = store.settings, BATCH_SIZE if batch else QUEUE_SIZE
+    if not settings.from_file and name not in settings.given:
         return name, mode(sizes or [0])
-    if batch:
-        return name, conf.number(name, default.mapper_file_size_batch_consume_queue)
-    return name, file_size_of(conf.number(name, default.mapped_file_size_consume_queue))
+    return name, settings.number(name) if batch else settings.queue_file_size
 
 
 def database_not_read(store: StoppedStore) -> Iterator[Reason]:
@@ -378,7 +375,7 @@ def not_dispatched(store: StoppedStore) -> Iterator[Reason]:
     dispatched, segments = store.rocksdb.dispatched, store.log.segments
     if dispatched is None or not segments:
         return
-    first = recovered_from(segments, store.rules, store.conf)
+    first = recovered_from(segments, store.rules, store.settings)
     if max(dispatched, segments[0].base) < first:
         what = f"the start goes back to {first} only: the messages between are in no queue"
     elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.offsets).any():

@@ -48,8 +48,8 @@ class Replica:
 def read_replica(store: StoppedStore, root: str) -> Replica:
     """Returns what a replica's log is beside that of the store; raises MissingInput where there is none."""
     root = locations.absolute(root)
-    own = {name: value for name, value in store.conf.given.items() if name not in _OWN_PATHS}
-    log = log_files(root, replace(store.conf, given=own))
+    own = {name: value for name, value in store.settings.given.items() if name not in _OWN_PATHS}
+    log = log_files(root, replace(store.settings, given=own))
     if not log.segments:
         what = "there is no segment in the log of this replica"
         raise MissingInput(what, path=log.directories[0], advice="ROOT is its storePathRootDir")
@@ -73,7 +73,7 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
     if replica.begin < store.log.begin and store.log.segments:
         # a log whose first record is younger than the time that messages are kept has lost nothing to retention
         case = "replica_begins_earlier.young" if store.begins_young else "replica_begins_earlier.old"
-        hours = store.conf.reserved_hours
+        hours = store.settings.reserved_hours
         yield Reason.of(case, theirs=replica.begin, begin=store.log.begin, hours=hours, **named)
     ends: dict[str, Any] = {"end": other.end, "own": own.end}
     if replica.differs_at is not None:

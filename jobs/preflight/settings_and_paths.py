@@ -16,7 +16,6 @@ No broker has a setting for the place of its queues or index: it ignores ``store
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from jobs.contract.report import command
 from jobs.preflight.reason import Reason
@@ -24,9 +23,10 @@ from jobs.preflight.stopped_store import StoppedStore
 from storeformat.javacompat import parse_int
 from storeformat.javaproperties import as_written
 from storeformat.storage import local_status, outputs
-from storeformat.store.layout import COMMIT_LOG, StoreLayout, is_file_name
+from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.segment_files import paths_unread_by_broker
 from storeformat.store.setting_names import MOVES
+from storeformat.store.settings import Settings
 
 _ROOT, _LOG, _READ_ONLY = "storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"
 PLUG_IN, TIERED = "messageStorePlugIn", "TieredMessageStore"
@@ -43,20 +43,20 @@ def paths_not_taken(store: StoppedStore) -> Iterator[Reason]:
     """
     own = f"{_LOG}={as_written(store.place(COMMIT_LOG))}"
     for name, right in ((_ROOT, f"{_ROOT}={as_written(store.root)}"), (_LOG, own)):
-        if not store.conf.given.get(name, "x").strip(" ,"):
+        if not store.settings.given.get(name, "x").strip(" ,"):
             yield Reason.of("store_path.empty", name=name, right=right)
-    text = store.conf.text(_LOG, "")
-    if store.rules.reads_several_paths or store.conf.flag("enableDLegerCommitLog", default=False):
+    text = store.settings.text(_LOG)
+    if store.rules.reads_several_paths or store.settings.flag("enableDLegerCommitLog"):
         return
     if "," in text:
         yield Reason.of("store_path.several", text=text)
-    elif _ROOT in store.conf.given and _LOG not in store.conf.given:
+    elif _ROOT in store.settings.given and _LOG not in store.settings.given:
         yield Reason.of("store_path.home", right=own)
 
 
 def other_store(store: StoppedStore) -> Iterator[Reason]:
     """A broker.conf that names another store than the one that was judged; links are followed."""
-    named = store.conf.text(_ROOT, "")
+    named = store.settings.text(_ROOT)
     is_relative = not named.startswith("/")
     if not named or (not is_relative and outputs.resolved(named) == outputs.resolved(store.root)):
         return
@@ -72,11 +72,11 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
     """Directories of the log that are not there, or hold none of it: the broker starts, and serves nothing of it
     (MappedFileQueue#load, MultiPathMappedFileQueue#load, 4.9.8 to 5.5.0).
     """
-    if store.conf.flag("enableDLegerCommitLog", default=False) or any(other_store(store)):
+    if store.settings.flag("enableDLegerCommitLog") or any(other_store(store)):
         return
-    several = "," in store.conf.text(_LOG, "")
+    several = "," in store.settings.text(_LOG)
     for setting in (_LOG, _READ_ONLY) if several else (_LOG,):
-        paths = store.conf.paths(setting)
+        paths = store.settings.paths(setting)
         for path in paths:
             status = local_status.status_of(path)
             relative = not path.startswith("/")
@@ -100,9 +100,8 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
             )
             if absent:
                 return
-    own, read_only = (store.conf.given.get(name, "") for name in (_LOG, _READ_ONLY))
-    layout = replace(StoreLayout(), store_path_commit_log=own, read_only_commit_log_store_paths=read_only)
-    if unread := paths_unread_by_broker(layout):
+    own, read_only = (store.settings.given.get(name, "") for name in (_LOG, _READ_ONLY))
+    if unread := paths_unread_by_broker(Settings({_LOG: own, _READ_ONLY: read_only})):
         right = f"{_LOG}={as_written(own or store.place(COMMIT_LOG))},"
         yield Reason.of("store_path.comma", unread=unread, right=right)
 
@@ -111,8 +110,8 @@ def log_of_group(store: StoppedStore) -> Iterator[Reason]:
     """A DLedger group's log that is named as a plain one, or a plain one as a group's (constructor of DLedgerCommitLog,
     4.9.8 to 5.5.0, which goes on after the segments of ``commitlog/``).
     """
-    if not store.conf.flag("enableDLegerCommitLog", default=False):
-        if store.log.of_group and store.conf.from_file:
+    if not store.settings.flag("enableDLegerCommitLog"):
+        if store.log.of_group and store.settings.from_file:
             yield Reason.of("store_path.group_as_plain", directory=store.log.directories[0])
     elif not any(other_store(store)) and not (store.log.of_group and store.log.files):
         after = f" after the {len(store.log.files)} segments of a plain log" if store.log.files else ""
@@ -131,12 +130,12 @@ def _holds_segments(directory: str) -> bool:
 
 def not_judged(store: StoppedStore) -> Iterator[Reason]:
     """Settings that are on and move messages, or other state, to where no rule looks: then the answer is not known."""
-    on = {name for name in MOVES if store.conf.text(name, "").lower() not in ("", "false", "default")}
-    plug_in = store.conf.text(PLUG_IN, "")
+    on = {name for name in MOVES if store.settings.text(name).lower() not in ("", "false", "default")}
+    plug_in = store.settings.text(PLUG_IN)
     if plug_in and TIERED not in plug_in:
         yield Reason.of("not_judged.messages", names=f"{PLUG_IN}={plug_in}")
     for kind in ("messages", "state"):
-        if names := sorted(f"{name}={store.conf.text(name, '')}" for name in on if MOVES[name] == kind):
+        if names := sorted(f"{name}={store.settings.text(name)}" for name in on if MOVES[name] == kind):
             yield Reason.of(f"not_judged.{kind}", names=", ".join(names))
 
 
@@ -144,12 +143,12 @@ def settings_not_taken(store: StoppedStore) -> Iterator[Reason]:
     """Values that the broker passes over; the other rules judge what it takes instead (MixAll#properties2Object and
     MessageStoreConfig#setBrokerRole, 4.9.8 to 5.5.0).
     """
-    conf = store.conf
-    for name, text in conf.not_taken():
+    settings = store.settings
+    for name, text in settings.not_taken():
         whole = text.strip() if parse_int(text.strip()) is not None else "a whole number"
         yield Reason.of("setting_not_taken.number", name=name, text=text, whole=whole)
     for name, choices in _CHOICES.items():
-        text = conf.given.get(name, choices[0])
+        text = settings.given.get(name, choices[0])
         if (text.strip() if store.rules.trims_settings else text) not in choices:
             unsafe = name == "brokerRole" and text.strip() != choices[0]
             yield Reason.of(
@@ -170,11 +169,11 @@ def records_not_taken(store: StoppedStore) -> Iterator[Reason]:
     with a topic length of two bytes            always                        up to 5.0.0
     ==========================================  ============================  ===============
     """
-    settings, rules, tail = store.conf, store.rules, store.tail
-    verifies = settings.flag("forceVerifyPropCRC", default=False) and settings.flag("checkCRCOnRecover", default=True)
+    settings, rules, tail = store.settings, store.rules, store.tail
+    verifies = settings.flag("forceVerifyPropCRC") and settings.flag("checkCRCOnRecover")
     kinds = {
         "long topic": not rules.reads_long_topics,
-        "no DUP_INFO": rules.wants_dup_info and settings.flag("duplicationEnable", default=False),
+        "no DUP_INFO": rules.wants_dup_info and settings.flag("duplicationEnable"),
         "no property CRC": rules.wants_property_crc and verifies,
     }
     for trait, counts in kinds.items():

@@ -14,16 +14,16 @@ from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, local_status, locations, rocksdb
 from storeformat.store import queue_ends
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
 from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
 from storeformat.store.queue_ends import QueueEnd, Replayed, replayed
-from storeformat.store.queue_places import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, holds_pairs
+from storeformat.store.queue_places import holds_pairs
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
 from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
+from storeformat.store.settings import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, Settings
 from storeformat.store.store import Store, find_store
 
 
@@ -65,23 +65,23 @@ class StoppedStore(Store):
     @property
     def reads_rocksdb_beside(self) -> bool:
         """Whether its broker reads queues from a database beside files (``combineCQPreferCQType``, 5.5.0)."""
-        return self._writes_twice and self.conf.text("combineCQPreferCQType", "").lower() == "defaultrocksdb"
+        return self._writes_twice and self.settings.text("combineCQPreferCQType").lower() == "defaultrocksdb"
 
     @property
     def light_in_rocksdb(self) -> bool:
         """Whether its broker keeps light queues in a database alone (5.5.0)."""
-        return self._writes_twice and self.conf.flag(LIGHT_IN_ROCKSDB, default=False)
+        return self._writes_twice and self.settings.flag(LIGHT_IN_ROCKSDB)
 
     @property
     def _writes_twice(self) -> bool:
-        return self.rules.bounded_recovery and self.conf.flag(DOUBLE_WRITE, default=False)
+        return self.rules.bounded_recovery and self.settings.flag(DOUBLE_WRITE)
 
     @property
     def config_in_databases(self) -> bool:
         """Whether topics, groups and offsets are in databases: with RocksDB queues (5.2.0), or with
         ``configManagerVersion=v2`` (5.3.2).
         """
-        v2 = self.rules.takes_offsets_file and self.conf.text("configManagerVersion", "") == "v2"
+        v2 = self.rules.takes_offsets_file and self.settings.text("configManagerVersion") == "v2"
         return self.queues_in_rocksdb or v2
 
     @property
@@ -97,7 +97,7 @@ class StoppedStore(Store):
             return False
         with files.RangeReader(first.path) as reader:
             stored = store_timestamp_at(reader, 0) if any(reader.read(0, 8)) else 0
-        return bool(stored) and self.now_ms - stored < self.conf.reserved_ms
+        return bool(stored) and self.now_ms - stored < self.settings.reserved_ms
 
     @cached_property
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
@@ -115,34 +115,34 @@ class StoppedStore(Store):
 
 
 def read_stopped_store(
-    root: str, conf: BrokerConf, version: str | None = None, now_ms: int | None = None
+    root: str, settings: Settings, version: str | None = None, now_ms: int | None = None
 ) -> StoppedStore:
     """Reads a store as its next start will find it; raises MissingInput and NotAStore if there is no store."""
     if not locations.is_local(locations.absolute(root)):
         raise NotAStore("a broker starts on a local disk only", path=root)
-    store = find_store(root, conf, version)
-    conf, rules, log = store.conf, store.rules, log_files(store.root, store.conf)
+    store = find_store(root, settings, version)
+    settings, rules, log = store.settings, store.rules, log_files(store.root, store.settings)
     if all(local_status.status_of(path) is None for path in log.directories):
         raise MissingInput(
             "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
         )
     decoding = DecodeRules(
-        split_parser=rules.split_parser, as_broker=True, check_crc=conf.flag("checkCRCOnRecover", default=True)
+        split_parser=rules.split_parser, as_broker=True, check_crc=settings.flag("checkCRCOnRecover")
     )
     queues = {(queue.topic, queue.queue_id): queue for queue in queue_ends.queue_ends(store.root)}
     furthest = furthest_unit(queues.values())
     after_crash = files.exists(store.place(ABORT))
     path = store.place(CHECKPOINT)
     page = parse_checkpoint(files.read_bytes(path) if files.size_of(path) else bytes(PAGE_SIZE))
-    again = redispatch(log.segments, page, rules, conf, furthest, after_crash=after_crash)
-    met_from = looks_from(log.segments, rules, conf, furthest, after_crash=after_crash)
+    again = redispatch(log.segments, page, rules, settings, furthest, after_crash=after_crash)
+    met_from = looks_from(log.segments, rules, settings, furthest, after_crash=after_crash)
     if log.of_group:
         met_from, again = 0, Redispatch()
     light = None if store.release_assumed else store.multi_dispatch
     if light is not None:
         light = replace(light, excluded_topics=(*light.excluded_topics, *batch_topics_of(store, queues.values())))
     stopped = StoppedStore(
-        *(store.root, conf, rules, store.release_reason, store.suggests),
+        *(store.root, settings, rules, store.release_reason, store.suggests),
         log=log,
         tail=read_tail(log.segments, furthest, decoding, met_from, light),
         queues=queues,
@@ -178,7 +178,7 @@ def _rocksdb(store: StoppedStore) -> RocksDb:
         tuple(name for name in _DATABASES if holds_pairs(store.place(CONFIG, name))),
         tuple(name for name in _DATABASES if files.exists(store.place(CONFIG, name, rocksdb.CURRENT))),
     )
-    apart = store.conf.flag(SEPARATE, default=False)
+    apart = store.settings.flag(SEPARATE)
     beside = store.reads_rocksdb_beside or store.light_in_rocksdb
     if not (store.queues_in_rocksdb or beside) or not (found.queues_apart if apart else found.queues):
         return found

@@ -16,21 +16,12 @@ from jobs.publish.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, Sw
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, local_status, locations, outputs
-from storeformat.store.broker_conf import read_broker_conf
 from storeformat.store.broker_rules import DEFAULT
 from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
-from storeformat.store.layout import (
-    ABORT,
-    BACKUP,
-    BATCH_CONSUME_QUEUE,
-    CONSUME_QUEUE,
-    ROCKSDB_QUEUES,
-    ROCKSDB_STORE,
-    StoreLayout,
-    apply_settings,
-)
-from storeformat.store.queue_places import SEPARATE, holds_pairs, rocksdb_queues
+from storeformat.store.layout import ABORT, BACKUP, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, ROCKSDB_QUEUES, ROCKSDB_STORE
+from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 from storeformat.store.segment_files import commit_log_directories
+from storeformat.store.settings import SEPARATE, Settings, read_settings
 
 _PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
 
@@ -46,19 +37,19 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     backups.refuse_other_user(root)
     source = outputs.resolved(locations.absolute(options.rebuilt))
     _refuse_elsewhere(root, source)
-    conf = read_broker_conf(options.broker_conf)  # read before anything moves
+    settings = read_settings(options.broker_conf)  # read before anything moves
     with backups.stopped_store(root, dry_run=options.dry_run):
         facts = _publish(root, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
         made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
         expected = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
         expected |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
-        settings = [(name, text) for name, text in expected.items() if text and name not in conf.given]
-        if options.commitlog and "storePathCommitLog" not in conf.given:
+        given = [(name, text) for name, text in expected.items() if text and name not in settings.given]
+        if options.commitlog and "storePathCommitLog" not in settings.given:
             where = expected["storePathCommitLog"]
             facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={where}"]
         version = None if made.broker_version == DEFAULT else made.broker_version  # it may be assumed
-        facts |= start_facts(root, options.broker_conf, settings, version)
+        facts |= start_facts(root, options.broker_conf, given, version)
     return reporter.report("publish", **facts)
 
 
@@ -157,7 +148,7 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
 
 def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
     notes, kind = [], manifest.queue_store
-    shown = rocksdb_queues(root, manifest.settings)
+    shown = rocksdb_queues(root, Settings(manifest.settings))
     if shown and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
         raise Refused(
             f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
@@ -205,8 +196,8 @@ def _check_queue_types(configured: str, manifest: Manifest) -> None:
 
 
 def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
-    layout = apply_settings(StoreLayout(), manifest.settings)
-    directories = tuple(commit_log_directories(root, layout, named=named))
+    given = {name: text for name, text in manifest.settings.items() if text.lower() != "false"}  # a default, perhaps
+    directories = tuple(commit_log_directories(root, Settings(given), named))
     if missing := [path for path in directories if not files.exists(path)]:
         raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
     log = SwapLog(

@@ -36,6 +36,7 @@ from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, 
 from storeformat.store.queue_ends import RECOVERED_FILES
 from storeformat.store.queue_places import queue_id_of
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
+from storeformat.store.settings import BATCH_SIZE, SLOTS
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
 
@@ -139,9 +140,9 @@ class OfflineStore:
             entries.pop()
         if not entries:
             raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
-        layout = self.store.layout
-        of_batches = layout.mapper_file_size_batch_consume_queue
-        expected = layout.consume_queue_file_size if kind == CONSUME_QUEUE else of_batches
+        settings = self.store.settings
+        of_batches = settings.number(BATCH_SIZE)
+        expected = settings.queue_file_size if kind == CONSUME_QUEUE else of_batches
         for entry in entries:
             if entry.size not in (expected, -1):
                 raise NotAStore(
@@ -231,12 +232,12 @@ class OfflineStore:
     def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
         entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
         names = [entry for entry in entries if index_file.is_index_file_name(entry.name) and not entry.is_directory]
-        reads = [partial(_read_mapped, entry.path, self.store.layout.index_file_size) for entry in names]
+        reads = [partial(_read_mapped, entry.path, self.store.settings.index_file_size) for entry in names]
         return [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
 
     def index_offsets(self, topic: str, key: str, *, max_num: int, begin: int, end: int) -> list[int]:
         """Ascending commit-log offsets in the index for a key, including other keys of the same hash."""
-        slots = self.store.layout.max_hash_slot_num
+        slots = self.store.settings.number(SLOTS)
         hashed = index_file.key_hash(topic, key)
         found = index_file.query_offsets(self.index_files(), slots, hashed, max_num=max_num, begin=begin, end=end)
         return sorted(found)

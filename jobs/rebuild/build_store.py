@@ -41,6 +41,7 @@ from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.config.topic_config import TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
+from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, SLOTS
 from udfs.files.build import (
     BuildExtFiles,
     BuildFiles,
@@ -86,18 +87,18 @@ def rebuild(
     """Build and check a rebuild in ``staging``, or in ``made`` if no rename follows."""
     place = Workplace.within(staging, made)
     kept = store.queues_in
-    with_times = (store.layout.enable_consume_queue_ext or kept.in_rocksdb) and "consumequeue" in options.only
+    with_times = (store.settings.flag("enableConsumeQueueExt") or kept.in_rocksdb) and "consumequeue" in options.only
     with_times |= options.consumer_offsets_at is not None
     reading = scan_store(options, store, place.runs, runner, with_times=with_times, looks_at=_looks_at(options))
     queues = database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
         database = plan_database(reading)
     elif "consumequeue" in options.only:
-        queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
-    batches = planning.plan_batch_queue_files(reading.scans, store.layout) if queues and store.batch_topics else None
-    index = planning.plan_index_files(reading.scans, store.layout, staged_timestamp)
+        queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)
+    batches = planning.plan_batch_queue_files(reading.scans, store.settings) if queues and store.batch_topics else None
+    index = planning.plan_index_files(reading.scans, store.settings, staged_timestamp)
     wanted_index = index if "index" in options.only else None
-    size = planned_bytes(queues, batches, wanted_index, store.layout) + (database.planned_bytes if database else 0)
+    size = planned_bytes(queues, batches, wanted_index, store.settings) + (database.planned_bytes if database else 0)
     if not (options.dry_run or options.ignore_free_space):
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[FileRows] = []
@@ -107,7 +108,7 @@ def rebuild(
         stay = "consumequeue" not in options.only
         offsets = plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=stay)
     if TIMERS in options.only:
-        timers = plan_timers(reading, timer_settings(store.conf), int(time.time() * 1000))
+        timers = plan_timers(reading, timer_settings(store.settings), int(time.time() * 1000))
     if not options.dry_run:
         whole_files = {TOPICS: configuration} if configuration else {}
         whole_files |= {offsets.path: offsets.content()} if offsets else {}
@@ -210,15 +211,15 @@ def _build_files(
     place: Workplace,
 ) -> FileRows:
     """Write index and queue files in one stage: the few index files would leave cores idle."""
-    layout = store.layout
+    settings = store.settings
     build = BuildFiles(
         BuildQueueFiles(
             place.output,
-            layout.consume_queue_file_size,
+            settings.queue_file_size,
             tuple(store.segments),
-            layout.mapped_file_size_consume_queue_ext,
+            settings.number(EXT_SIZE),
         ),
-        BuildIndexFiles(place.output, layout.max_hash_slot_num, layout.max_index_num, store.rules.count_every_put),
+        BuildIndexFiles(place.output, settings.number(SLOTS), settings.number(ENTRIES), store.rules.count_every_put),
     )
     index_files = index.files if index else []
     batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
@@ -238,7 +239,7 @@ def _build_files(
 def _build_batch_queues(
     runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Workplace
 ) -> FileRows:
-    build = BuildQueueFiles(place.output, store.layout.mapper_file_size_batch_consume_queue, batch_queues=True)
+    build = BuildQueueFiles(place.output, store.settings.number(BATCH_SIZE), batch_queues=True)
     rows = FileRows.of(runner.map("write batch consume queues", build, [[file] for file in plan.files]))
     check_rows("batch consume queue", rows, ((file.path, file.slices.rows) for file in plan.files))
     if plan.complete:
@@ -247,7 +248,7 @@ def _build_batch_queues(
 
 
 def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Workplace) -> FileRows:
-    build = BuildExtFiles(place.output, store.layout.mapped_file_size_consume_queue_ext)
+    build = BuildExtFiles(place.output, store.settings.number(EXT_SIZE))
     rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
     check_rows("consume queue ext", rows, ((file.path, file.slices.rows) for file in plan.ext_files))
     return rows

@@ -40,7 +40,7 @@ def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading
         "log_end": reading.end,
         "messages": reading.records,
         "broker_version": store.rules.version,
-        "settings": {**store.layout.settings(), **store.queue_store},
+        "settings": store.settings.of_files(),
         "queue_store": store.queues_in.kind,
         "queue_store_asked_for": options.queue_store is not None,
         "on_damage": options.on_damage,

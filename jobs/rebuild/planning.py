@@ -26,13 +26,8 @@ from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import check_file_size
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import local_status, locations
-from storeformat.store.layout import (
-    BATCH_CONSUME_QUEUE,
-    CONSUME_QUEUE,
-    CONSUME_QUEUE_EXT,
-    INDEX,
-    StoreLayout,
-)
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
+from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, SLOTS, Settings
 from udfs.files.build import PlannedExtFile, PlannedIndexFile, PlannedQueueFile, PlannedQueueFiles, queue_file_path
 from udfs.log.scan import SplitScan
 from udfs.log.staged_files import Slices
@@ -63,12 +58,12 @@ class QueuesPlan:
     ext_files: list[PlannedExtFile] = field(default_factory=list)
 
 
-def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: StoreLayout) -> QueuesPlan:
+def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], settings: Settings) -> QueuesPlan:
     """Consume-queue files of the runs of these scans (in log order), with fillers for lost messages."""
     runs = table.runs
     plan = table.plan()
-    per_file = consume_queue.plan_files(plan, layout.consume_queue_file_size)
-    extended = layout.enable_consume_queue_ext
+    per_file = consume_queue.plan_files(plan, settings.queue_file_size)
+    extended = settings.flag("enableConsumeQueueExt")
     ext_numbers, ext_counts = _ext_numbers(plan, runs.counts, runs.light)
     ext_begins = np.where(runs.light[per_file.run], -1, ext_numbers[per_file.run] + per_file.run_begin)
     keys = plan.queues[per_file.queue]
@@ -93,7 +88,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], layout: Store
         offset_sum=sum(scan.units.offset_sum for scan in scans) % (1 << 64),
         notes=list(_queue_notes(plan, table)),
         created_anew=frozenset(map(table.queue_of, plan.queues[plan.earlier_lives > 0].tolist())),
-        ext_files=_plan_ext_files(scans, layout, table, plan, ext_numbers, ext_counts) if extended else [],
+        ext_files=_plan_ext_files(scans, settings, table, plan, ext_numbers, ext_counts) if extended else [],
     )
 
 
@@ -116,13 +111,13 @@ def _ext_numbers(plan: consume_queue.RunPositions, counts: Int64s, light: Bools)
 
 def _plan_ext_files(
     scans: Sequence[SplitScan],
-    layout: StoreLayout,
+    settings: Settings,
     table: QueueRuns,
     plan: consume_queue.RunPositions,
     numbers: Int64s,
     used: Int64s,
 ) -> list[PlannedExtFile]:
-    file_size = layout.mapped_file_size_consume_queue_ext
+    file_size = settings.number(EXT_SIZE)
     nothing = np.zeros_like(used)
     there = replace(plan, position=numbers, skip=nothing, count=used, fill=nothing, first=np.zeros_like(plan.first))
     units_per_file = consume_queue_ext.units_per_file(file_size)
@@ -169,9 +164,9 @@ class BatchQueuesPlan:
     offset_sum: int
 
 
-def plan_batch_queue_files(scans: Sequence[SplitScan], layout: StoreLayout) -> BatchQueuesPlan:
+def plan_batch_queue_files(scans: Sequence[SplitScan], settings: Settings) -> BatchQueuesPlan:
     """Batch-queue files of these scans (in log order): each queue's last life, from position 0 on."""
-    per_file = check_file_size(layout.mapper_file_size_batch_consume_queue) // BATCH_UNIT_SIZE
+    per_file = check_file_size(settings.number(BATCH_SIZE)) // BATCH_UNIT_SIZE
     queues: dict[tuple[str, int], list[tuple[str, int, int]]] = {}
     left_out = 0
     for scan in scans:
@@ -208,19 +203,19 @@ class IndexPlan:
 
 
 def plan_index_files(
-    scans: Sequence[SplitScan], layout: StoreLayout, timestamp_of: Callable[[str, int], int]
+    scans: Sequence[SplitScan], settings: Settings, timestamp_of: Callable[[str, int], int]
 ) -> IndexPlan:
     """Index files for the entries of these scans (in log order). As in a broker an empty file follows a full last one
     if any record follows, and a log without keys has one empty file; with ``messageIndexEnable=false`` there are none.
     """
-    capacity = layout.max_index_num - 1
+    capacity = settings.number(ENTRIES) - 1
     staged = Slices.of(*((scan.entries.path, 0, scan.entries.count) for scan in scans if scan.entries.count))
     parts = [part for _, part in staged.cut(capacity)]
     end_timestamp = timestamp_of(*parts[-1].last) if parts else 0
     last_record = max((scan.dispatched.last for scan in scans), default=-1)
     last_entry = max((scan.dispatched.last_entry for scan in scans), default=-1)
     asked_for_next = not parts or (parts[-1].rows == capacity and last_record > last_entry)
-    if layout.writes_index_files and last_record >= 0 and asked_for_next:
+    if settings.writes_index_files and last_record >= 0 and asked_for_next:
         parts.append(staged[:0])  # begins when the one before ended
     names = index_file.index_file_names([timestamp_of(*part.first) if len(part) else end_timestamp for part in parts])
     previous = [None, *(part.last for part in parts if len(part))]
@@ -239,7 +234,7 @@ _BLOCK = 4096
 
 
 def planned_bytes(
-    queues: QueuesPlan | None, batches: BatchQueuesPlan | None, index: IndexPlan | None, layout: StoreLayout
+    queues: QueuesPlan | None, batches: BatchQueuesPlan | None, index: IndexPlan | None, settings: Settings
 ) -> int:
     """Upper bound of the bytes on disk of all planned files, in whole blocks."""
     total = 0
@@ -249,7 +244,7 @@ def planned_bytes(
     if batches is not None:
         total += _in_blocks([file.slices.rows * batch_consume_queue.UNIT_SIZE for file in batches.files])
     if index is not None:  # entries fill a block each of the slots as long as there are blocks
-        slots = SLOT_SIZE * layout.max_hash_slot_num
+        slots = SLOT_SIZE * settings.number(SLOTS)
         total += _in_blocks([HEADER_SIZE + min(count * _BLOCK, slots) + count * ENTRY_SIZE for count in index.entries])
     return total
 

@@ -41,7 +41,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
     if CONSUMER_OFFSETS in options.only:
-        refuse_where_unread(store, store.conf)
+        refuse_where_unread(store, store.settings)
     reporter.note(*store.notes)
     if store.compacted_topics and "consumequeue" in options.only:
         reporter.note(
@@ -174,7 +174,7 @@ def _report(
         not_rebuilt=parts_not_rebuilt(
             store.root,
             store.segments,
-            extended=store.layout.enable_consume_queue_ext,
+            extended=store.settings.flag("enableConsumeQueueExt"),
             in_rocksdb=store.queues_in.in_rocksdb,
         ),
     )

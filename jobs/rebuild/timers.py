@@ -28,7 +28,6 @@ from jobs.log.log_scan import LogReading
 from storeformat.errors import MissingInput, Refused, WrongSettings
 from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
 from storeformat.record.pending import TIMER_TOPIC
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.config.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
@@ -39,6 +38,7 @@ from storeformat.store.config.timer_files import (
     timer_check,
     timer_log,
 )
+from storeformat.store.settings import Settings
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60
@@ -142,16 +142,16 @@ def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
     return TimerUnit(slot, now, magic, one.offset, one.size, one.topic_hash)
 
 
-def timer_settings(settings: BrokerConf) -> TimerSettings:
+def timer_settings(settings: Settings) -> TimerSettings:
     """Settings of the timer; Refused if the broker keeps timers in another form."""
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
-        if settings.flag(name, default=False):
+        if settings.flag(name):
             raise Refused(
                 f"with {name}=true a broker keeps its timers in another form, which is not rebuilt", found=name
             )
-    window = settings.number("timerRollWindowSlot", TimerSettings.roll_window_slots)
-    precision = settings.number("timerPrecisionMs", TimerSettings.precision_ms)
-    file_size = settings.number("mappedFileSizeTimerLog", TimerSettings.file_size)
+    window = settings.number("timerRollWindowSlot")
+    precision = settings.number("timerPrecisionMs")
+    file_size = settings.number("mappedFileSizeTimerLog")
     if file_size < LEAST_FILE_SIZE:
         raise WrongSettings(
             "a file of the timer log holds no unit with this mappedFileSizeTimerLog", path=settings.path,

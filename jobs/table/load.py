@@ -409,7 +409,7 @@ def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int
         return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
     raise WrongSettings(
         f"the broker has another messageDelayLevel, its queues of {SCHEDULE_TOPIC} show it",
-        path=store.root, found=levels, expected=store.layout.message_delay_level,
+        path=store.root, found=levels, expected=store.settings.text("messageDelayLevel"),
         advice="--broker-conf FILE, or --set messageDelayLevel='1s 5s ...', gives the broker's",
     )  # fmt: skip
 
@@ -581,7 +581,7 @@ def add_snapshot(store: OpenedStore, options: LoadOptions, table: str) -> tuple[
     if not (locations.is_local(store.root) and locations.is_local(table)):
         return 0, []
     config = locations.join(store.root, "config")
-    kept = LMQ_OFFSETS if store.layout.enable_lmq else CONSUMER_OFFSETS
+    kept = LMQ_OFFSETS if store.settings.flag("enableLmq") else CONSUMER_OFFSETS
     if not any(files.exists(locations.join(config, name)) for name in (kept, kept + BACKUP_SUFFIX, "consumerOffsets")):
         return 0, []
     try:

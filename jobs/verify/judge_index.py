@@ -27,6 +27,7 @@ from storeformat.index.matching import CHUNK, as_keys
 from storeformat.limits import LISTED
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
+from storeformat.store.settings import ENTRIES, SEGMENT_SIZE, SLOTS
 from udfs.files.verify import CompareIndexFiles, EntrySource, IndexCheck, StagedRows
 from udfs.log.staged_files import Readers
 
@@ -81,7 +82,7 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
         for scan in reading.scans
         if scan.entries.count
     )
-    task = CompareIndexFiles(store.root, store.layout.max_hash_slot_num, store.layout.max_index_num, sources)
+    task = CompareIndexFiles(store.root, store.settings.number(SLOTS), store.settings.number(ENTRIES), sources)
     comparisons = run.runner.map("compare index files", task, checks)
     if growing and comparisons and comparisons[-1].counts:
         comparisons[-1:] = run.runner.map("look again at the last index file", task, checks[-1:])
@@ -89,15 +90,15 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
 
 
 def _read_heads(store: OpenedStore, verdicts: Verdicts) -> tuple[list[_Head], int]:
-    layout = store.layout
-    first_entry = index_file.entries_position(layout.max_hash_slot_num) + index_file.ENTRY_SIZE
+    settings = store.settings
+    first_entry = index_file.entries_position(settings.number(SLOTS)) + index_file.ENTRY_SIZE
     heads, unread = [], 0
     for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         path = f"{INDEX}/{entry.name}"
         if entry.is_directory or not index_file.is_index_file_name(entry.name):
             verdicts.differ(Subject(INDEX, path), "extra_file", found="no name of an index file")
-        elif entry.size != layout.index_file_size:
-            verdicts.differ(Subject(INDEX, path), "wrong_size", expected=layout.index_file_size, found=entry.size)
+        elif entry.size != settings.index_file_size:
+            verdicts.differ(Subject(INDEX, path), "wrong_size", expected=settings.index_file_size, found=entry.size)
             unread += 1
         else:
             with files.RangeReader(entry.path) as reader:
@@ -191,8 +192,8 @@ class _Sequence:
         self._compared = compared
         self._rows = staged.rows
         self._verdicts = run.verdicts
-        self._segment_size = run.store.layout.mapped_file_size_commit_log
-        self._capacity = run.store.layout.max_index_num - 1
+        self._segment_size = run.store.settings.number(SEGMENT_SIZE)
+        self._capacity = run.store.settings.number(ENTRIES) - 1
         self._unread = compared.unread
         self._doubled = sum(one.doubled for _, one in compared.files)
 

@@ -41,6 +41,7 @@ from storeformat.store.layout import (
 )
 from storeformat.store.queue_places import queue_directories
 from storeformat.store.recovery import recovered_from
+from storeformat.store.settings import BATCH_SIZE
 from udfs.files.build import PlannedQueueFile
 from udfs.files.verify import ComparedQueueFile, CompareQueueFiles, ExtFile, QueueCheck
 from udfs.log.find_records import FindRecords, RecordsAsked
@@ -99,7 +100,7 @@ class QueuesCompared:
 
 def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
     """Compare all consume-queue files that the log makes or the store has."""
-    task = _task(run, run.store.layout.consume_queue_file_size)
+    task = _task(run, run.store.settings.queue_file_size)
     compared = QueuesCompared(CONSUME_QUEUE, UNIT_SIZE, task)
     for file in plan.files:
         those = compared.queues[file.queue]
@@ -121,7 +122,7 @@ def compare_batch_queues(run: Verification, plan: BatchQueuesPlan, topics: Seque
     """Compare all files of BatchCQ topics. Their units have no gaps; where retention removed the head of the log, the
     store's own units show how many places the deleted messages take.
     """
-    task = replace(_task(run, run.store.layout.mapper_file_size_batch_consume_queue), batch_queues=True)
+    task = replace(_task(run, run.store.settings.number(BATCH_SIZE)), batch_queues=True)
     compared = QueuesCompared(BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, task)
     slices: dict[TopicQueue, list[tuple[str, int, int]]] = defaultdict(list)
     for file in plan.files:
@@ -450,7 +451,7 @@ def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdi
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
         "(there is an abort file), so its next start dispatches them, or it is running"
     )
-    begin = recovered_from(store.segments, store.rules, store.conf)
+    begin = recovered_from(store.segments, store.rules, store.settings)
     if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
         verdicts.warn(
             Subject("consumequeue"),

@@ -134,12 +134,12 @@ def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple
     if "consumequeue" not in options.only or run.store.queues_in.in_rocksdb:
         return []
     store, reading = run.store, run.reading
-    plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.layout)
+    plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)
     queues: list[tuple[QueuesCompared, Iterable[TopicQueue]]] = [
         (compare_queues(run, plan, options.topics), plan.created_anew)
     ]
     if store.batch_topics:
-        batches = planning.plan_batch_queue_files(reading.scans, store.layout)
+        batches = planning.plan_batch_queue_files(reading.scans, store.settings)
         queues.append((compare_batch_queues(run, batches, options.topics), ()))
     return queues
 
@@ -252,10 +252,10 @@ class StoredOffsets:
 
 def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
     """Committed offsets of a store; None if they are not in a local file."""
-    if not locations.is_local(store.root) or rocksdb_queues(store.root, store.queue_store):
+    if not locations.is_local(store.root) or rocksdb_queues(store.root, store.settings):
         return None
     others = [read_config(store.root, name) for name in ("topics.json", "subscriptionGroup.json")]
-    file = read_offsets(store.root, enable_lmq=store.layout.enable_lmq)
+    file = read_offsets(store.root, enable_lmq=store.settings.flag("enableLmq"))
     return StoredOffsets(
         file,
         others[0].value,

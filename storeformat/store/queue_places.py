@@ -18,19 +18,14 @@ what is there                                what it shows
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from storeformat.errors import WrongSettings
 from storeformat.storage import files, locations
 from storeformat.store.layout import CONSUME_QUEUE, ROCKSDB_QUEUES, is_file_name
-
-STORE_TYPE = "storeType"
-DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
-SEPARATE = "useSeparateStorePathForRocksdbCQ"
-LOADED, LIGHT_IN_ROCKSDB = "combineCQLoadingCQTypes", "combineCQUseRocksdbForLmq"
-QUEUE_STORE_SETTINGS = (STORE_TYPE, DOUBLE_WRITE, SEPARATE, LOADED, LIGHT_IN_ROCKSDB)
+from storeformat.store.settings import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, LOADED, SEPARATE, STORE_TYPE, Settings
 
 QueueStoreKind = Literal["file", "rocksdb"]
 _ROCKSDB_TYPE = "defaultrocksdb"
@@ -95,43 +90,38 @@ class QueueStore:
         return self.kind == "rocksdb"
 
 
-def queue_store(root: str, settings: Mapping[str, str], kind: QueueStoreKind | None = None) -> QueueStore:
+def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = None) -> QueueStore:
     """Where a store's broker keeps its queues, or would for ``kind``; if written twice, the files count."""
     shown, twice = rocksdb_queues(root, settings), False
     if kind is None:
         kind = "rocksdb" if shown else "file"
-        if not shown and _is_on(settings, DOUBLE_WRITE):
+        if not shown and settings.flag(DOUBLE_WRITE):
             shown, loaded = f"{DOUBLE_WRITE}=true", _loaded(settings)
             twice = len(loaded) == 2
             kind = "file" if "default" in loaded else "rocksdb"
-    if twice and _is_on(settings, LIGHT_IN_ROCKSDB):
+    if twice and settings.flag(LIGHT_IN_ROCKSDB):
         raise WrongSettings(
             f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone, which is neither rebuilt nor checked",
             path=root, advice="--only index,checkpoint does the rest",
         )  # fmt: skip
-    apart = _is_on(settings, SEPARATE)
-    if SEPARATE not in settings:
+    apart = settings.flag(SEPARATE)
+    if SEPARATE not in settings.given:
         here, there = (files.exists(locations.join(root, name, "CURRENT")) for name in (CONSUME_QUEUE, ROCKSDB_QUEUES))
         apart = there and not here
     return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown, twice)
 
 
-def _is_on(settings: Mapping[str, str], name: str) -> bool:
-    return settings.get(name, "").lower() == "true"
-
-
-def _loaded(settings: Mapping[str, str]) -> set[str]:
+def _loaded(settings: Settings) -> set[str]:
     """Store types that CombineConsumeQueueStore loads: both without a valid one."""
     known = {"default", _ROCKSDB_TYPE}
-    return {part.strip().lower() for part in settings.get(LOADED, "").split(";")} & known or known
+    return {part.strip().lower() for part in settings.text(LOADED).split(";")} & known or known
 
 
-def rocksdb_queues(root: str, settings: Mapping[str, str]) -> str | None:
+def rocksdb_queues(root: str, settings: Settings) -> str | None:
     """Evidence that queues are in RocksDB; None if in files. Given settings win over files in the store."""
-    given = settings.get(STORE_TYPE, "").strip()
-    if given:
-        return f"{STORE_TYPE}={given}" if given.lower() == _ROCKSDB_TYPE else None
-    if settings.get(DOUBLE_WRITE, "").strip().lower() == "true":
+    if given := settings.text(STORE_TYPE):
+        return f"{STORE_TYPE}={given}" if settings.queues_in_rocksdb else None
+    if settings.flag(DOUBLE_WRITE):
         return None
     if files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         return f"{CONSUME_QUEUE}/ is a RocksDB database"

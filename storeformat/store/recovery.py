@@ -30,9 +30,9 @@ from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import local_status
 from storeformat.storage.files import FileStatus, RangeReader
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS, BrokerRules
 from storeformat.store.checkpoint import StoreCheckpoint
+from storeformat.store.settings import Settings
 
 NEVER = (1 << 63) - 1
 _MARGIN_MS = 3000
@@ -52,11 +52,11 @@ class Redispatch:
         return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
 
 
-def recovered_from(segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf) -> int:
+def recovered_from(segments: Sequence[Segment], rules: BrokerRules, settings: Settings) -> int:
     """Lowest offset that recovery reads."""
     if not rules.bounded_recovery:
         return segments[0].base
-    most = conf.number("commitLogRecoverMaxNum", MOST_RECOVERED_SEGMENTS)
+    most = settings.number("commitLogRecoverMaxNum")
     return segments[-(most if most > 0 else MOST_RECOVERED_SEGMENTS) :][0].base
 
 
@@ -64,7 +64,7 @@ def redispatch(
     segments: Sequence[Segment],
     page: StoreCheckpoint,
     rules: BrokerRules,
-    conf: BrokerConf,
+    settings: Settings,
     furthest_unit: int,
     *,
     after_crash: bool,
@@ -72,10 +72,10 @@ def redispatch(
     """What the next start dispatches again; ``furthest_unit`` is the end of the furthest queue, -1 for none."""
     if not segments:
         return Redispatch()
-    first = recovered_from(segments, rules, conf)
+    first = recovered_from(segments, rules, settings)
     if after_crash:
-        return Redispatch(_matched(segments, page, rules, conf, first))
-    if not rules.trusts_clean_stop or conf.flag("recheckReputOffsetFromCq", default=False):
+        return Redispatch(_matched(segments, page, rules, settings, first))
+    if not rules.trusts_clean_stop or settings.flag("recheckReputOffsetFromCq"):
         return Redispatch(max(furthest_unit, segments[0].base))
     if rules.dispatches_after_queues:
         return Redispatch(max(furthest_unit, first), furthest_unit)
@@ -86,7 +86,7 @@ _LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable"
 
 
 def looks_from(
-    segments: Sequence[Segment], rules: BrokerRules, conf: BrokerConf, furthest_unit: int, *, after_crash: bool
+    segments: Sequence[Segment], rules: BrokerRules, settings: Settings, furthest_unit: int, *, after_crash: bool
 ) -> int:
     """First offset that the next start reads, over all releases of the rules: damage before it has no effect.
 
@@ -97,7 +97,7 @@ def looks_from(
     5.3.2 and later  the segment in which the furthest queue ends (5.4.0 and later: the tenth-last at the earliest)
     ===============  ==========================================================================================
     """
-    if not segments or after_crash or (rules.knows_rocksdb and conf.queues_in_rocksdb):
+    if not segments or after_crash or (rules.knows_rocksdb and settings.queues_in_rocksdb):
         return segments[0].base if segments else 0
     third_last = segments[max(len(segments) - 3, 0)].base
     if not rules.starts_at_furthest_queue:
@@ -105,17 +105,17 @@ def looks_from(
     reached = max((segment.base for segment in segments if segment.base <= furthest_unit), default=segments[0].base)
     if not rules.bounded_recovery:
         return min(third_last, reached)
-    last_ten = recovered_from(segments, rules, conf)
-    more = any(conf.flag(name, default=False) for name in _LOOKS_AT_MORE)
+    last_ten = recovered_from(segments, rules, settings)
+    more = any(settings.flag(name) for name in _LOOKS_AT_MORE)
     return last_ten if more else max(reached, last_ten)
 
 
 def _matched(
-    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, conf: BrokerConf, first: int
+    segments: Sequence[Segment], page: StoreCheckpoint, rules: BrokerRules, settings: Settings, first: int
 ) -> int:
     """Base of the segment in which recovery after a crash begins."""
     limit = max(min(page.physic_msg_timestamp, page.logics_msg_timestamp) - _MARGIN_MS, 0)
-    if conf.flag("messageIndexSafe", default=False):
+    if settings.flag("messageIndexSafe"):
         limit = min(limit, page.index_msg_timestamp)
     by_offset = rules.checkpoint_queue_offset and page.logics_physical_offset > 0  # 5.5.0
     for segment in reversed(segments):
@@ -148,7 +148,7 @@ class Doomed:
 
 
 def doomed(
-    segments: Sequence[FileStatus], paths: Sequence[str], settings: BrokerConf, rules: BrokerRules, now_ms: int
+    segments: Sequence[FileStatus], paths: Sequence[str], settings: Settings, rules: BrokerRules, now_ms: int
 ) -> Doomed | None:
     """What the next cleaning deletes; ``paths`` are the log directories, then that of the queues.
 
@@ -163,11 +163,11 @@ def doomed(
         return None
     used = _used_percent(paths)
     reserved = settings.reserved_ms
-    forcibly = min(max(settings.number("diskSpaceCleanForciblyRatio", 85), 30), 85) if rules.deletes_at_once else 85
+    forcibly = min(max(settings.number("diskSpaceCleanForciblyRatio"), 30), 85) if rules.deletes_at_once else 85
     too_full = used > forcibly or used > warning_percent(settings, rules)
-    forced = too_full and settings.flag("cleanFileForciblyEnable", default=True)
-    hours = _hours_until(settings.text("deleteWhen", "04"), now_ms)
-    at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio", 75), 10), 95)
+    forced = too_full and settings.flag("cleanFileForciblyEnable")
+    hours = _hours_until(settings.text("deleteWhen"), now_ms)
+    at_once = used > min(max(settings.number("diskMaxUsedSpaceRatio"), 10), 95)
     at_once = at_once or (too_full and rules.deletes_at_once)
     due_ms = now_ms + (0 if at_once else hours * HOUR_MS)
     count = 0
@@ -180,9 +180,9 @@ def doomed(
     return Doomed(count, int(segments[count].name), forced, 0 if at_once else hours)
 
 
-def warning_percent(settings: BrokerConf, rules: BrokerRules) -> int:
+def warning_percent(settings: Settings, rules: BrokerRules) -> int:
     """Disk usage from which a broker refuses messages, and from 5.0.0 on deletes at once."""
-    return min(max(settings.number("diskSpaceWarningLevelRatio", 90), 35), 90) if rules.deletes_at_once else 90
+    return min(max(settings.number("diskSpaceWarningLevelRatio"), 35), 90) if rules.deletes_at_once else 90
 
 
 def _used_percent(paths: Sequence[str]) -> int:

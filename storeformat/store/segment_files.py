@@ -19,7 +19,7 @@ lose messages silently: a missing path is an error here, and read-only paths are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, starmap
 
@@ -31,12 +31,13 @@ from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
 from storeformat.storage import files, local_status, locations, outputs
 from storeformat.storage.files import FileStatus
-from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.layout import COMMIT_LOG, StoreLayout, file_name, is_file_name
+from storeformat.store.layout import COMMIT_LOG, file_name, is_file_name
+from storeformat.store.settings import SEGMENT_SIZE, Settings
 
 _MOST_STRAY = 20  # names in an error
 
 _SWITCH = "enableDLegerCommitLog"
+_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 
 def find_segments(
@@ -206,9 +207,9 @@ class LogFiles:
         return int(self.files[0].name) if self.files else 0
 
 
-def log_files(root: str, conf: BrokerConf) -> LogFiles:
+def log_files(root: str, settings: Settings) -> LogFiles:
     """Files of a store's log, in the directories of its settings or its own."""
-    directories = _directories(root, conf)
+    directories = _directories(root, settings)
     entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
     folders = tuple(entry for entry in entries if entry.is_directory)
     plain = [entry for entry in entries if not entry.is_directory]
@@ -222,32 +223,31 @@ def log_files(root: str, conf: BrokerConf) -> LogFiles:
     twice = tuple((one, other) for one, other in pairwise(named) if one.name == other.name)
     segments = [entry for entry in named if entry not in {other for _, other in twice}]
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))
-    size = _segment_size(conf, segments)
+    size = _segment_size(settings, segments)
     of_group = any(is_of_group(path) for path in directories)
     row = _last_row(segments, size, ENTRIES if of_group else PLAIN)
     return LogFiles(tuple(directories), size, tuple(segments), stray, folders, tuple(row), of_group, twice)
 
 
-def _directories(root: str, conf: BrokerConf) -> list[str]:
+def _directories(root: str, settings: Settings) -> list[str]:
     """The configured directories that exist, else the store's own."""
-    if conf.flag("enableDLegerCommitLog", default=False):
-        group = conf.text("storePathDLedgerCommitLog", "")
-        groups = group_directories(root, conf.text("dLegerSelfId", ""))
+    if settings.flag(_SWITCH):
+        group = settings.text("storePathDLedgerCommitLog")
+        groups = group_directories(root, settings.text("dLegerSelfId"))
         found = [group] if group else [locations.join(path, DATA) for path in groups]
         return found or [locations.join(root, COMMIT_LOG)]
-    named = conf.paths("storePathCommitLog") + conf.paths("readOnlyCommitLogStorePaths")
     there: dict[str, str] = {}
-    for path in named:
+    for path in settings.paths(*_PATHS):
         if local_status.status_of(path) is not None:
             there.setdefault(outputs.resolved(path), path)
     return list(there.values()) or [locations.join(root, COMMIT_LOG)]
 
 
-def _segment_size(conf: BrokerConf, segments: Sequence[FileStatus]) -> int:
-    if conf.from_file or "mappedFileSizeCommitLog" in conf.given:
-        return conf.number("mappedFileSizeCommitLog", StoreLayout().mapped_file_size_commit_log)
+def _segment_size(settings: Settings, segments: Sequence[FileStatus]) -> int:
     lengths = Counter(segment.size for segment in segments if segment.size > 0)
-    return lengths.most_common(1)[0][0] if lengths else StoreLayout().mapped_file_size_commit_log
+    if settings.from_file or SEGMENT_SIZE in settings.given or not lengths:
+        return settings.number(SEGMENT_SIZE)
+    return lengths.most_common(1)[0][0]
 
 
 def _last_row(segments: Sequence[FileStatus], size: int, framing: Framing) -> list[Segment]:
@@ -262,28 +262,23 @@ def _last_row(segments: Sequence[FileStatus], size: int, framing: Framing) -> li
     return row[::-1]
 
 
-def commit_log_directories(
-    root: str, layout: StoreLayout, given: Collection[str] = (), named: Sequence[str] = ()
-) -> list[str]:
+def commit_log_directories(root: str, settings: Settings, named: Sequence[str] = ()) -> list[str]:
     """Log directories by command line, settings, or the store itself, if no configured path exists (another machine's
-    conf). ``given``: names of given settings; a group's folder counts unless they disable it.
+    conf). A group's folder counts unless the settings disable it.
     """
     if named:
         return [locations.absolute(path) for path in named]
-    plain = _configured(layout.store_path_commit_log, layout.read_only_commit_log_store_paths)
-    plain = plain or [locations.join(root, COMMIT_LOG)]
-    if _SWITCH in given and not layout.enable_d_leger_commit_log:
+    plain = _configured(settings.paths(*_PATHS)) or [locations.join(root, COMMIT_LOG)]
+    if _SWITCH in settings.given and not settings.flag(_SWITCH):
         return plain
-    entries = [path for path in _entry_directories(root, layout) if _holds_files(path)]
+    entries = [path for path in _entry_directories(root, settings) if _holds_files(path)]
     return [path for path in plain if not entries or _holds_files(path)] + entries
 
 
-def paths_unread_by_broker(layout: StoreLayout) -> str | None:
+def paths_unread_by_broker(settings: Settings) -> str | None:
     """Note about a path that is read here, but not by a broker with these settings."""
-    read_only = layout.read_only_commit_log_store_paths.strip()
-    if not read_only or "," in layout.store_path_commit_log or not _configured(read_only):
-        return None
-    if layout.enable_d_leger_commit_log:
+    own, read_only = (settings.text(name) for name in _PATHS)
+    if "," in own or not _configured(settings.paths(_PATHS[1])) or settings.flag(_SWITCH):
         return None
     return (
         f"a broker with these settings does not serve what lies in {read_only}: it looks at readOnlyCommitLogStorePaths"
@@ -316,19 +311,19 @@ def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[
     return known, dledger.committed_end(known, index)
 
 
-def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
-    configured = _configured(layout.store_path_d_ledger_commit_log)
+def _entry_directories(root: str, settings: Settings) -> list[str]:
+    own, configured = settings.text("dLegerSelfId"), _configured(settings.paths("storePathDLedgerCommitLog"))
     if configured:
         return configured
     there = [path for group in group_directories(root) if _holds_files(path := locations.join(group, dledger.DATA))]
-    wanted = set(group_directories(root, layout.d_leger_self_id))
+    wanted = set(group_directories(root, own))
     found = [path for path in there if locations.parent_of(path) in wanted]
-    if not found and (there or layout.enable_d_leger_commit_log):
+    if not found and (there or settings.flag(_SWITCH)):
         raise WrongSettings(
             "the settings name a DLedger member whose entries are not in the store",
             path=root,
             found=" and ".join(there) or "no dledger-ID/data",
-            expected=f"{dledger.GROUP_PREFIX}{layout.d_leger_self_id or 'ID'}/{dledger.DATA}",
+            expected=f"{dledger.GROUP_PREFIX}{own or 'ID'}/{dledger.DATA}",
             advice=f"--set {_SWITCH}=false reads commitlog/ alone; --set dLegerSelfId=ID names another member",
         )
     if len(found) > 1:
@@ -342,9 +337,8 @@ def _entry_directories(root: str, layout: StoreLayout) -> list[str]:
     return found
 
 
-def _configured(*settings: str) -> list[str]:
-    """Existing directories that settings name, each once. Raises MissingInput if only some exist."""
-    paths = list(dict.fromkeys(path for setting in settings for path in setting.strip().split(",") if path))
+def _configured(paths: Sequence[str]) -> list[str]:
+    """Existing directories of settings. Raises MissingInput if only some exist."""
     there = [path for path in paths if files.exists(path)]
     missing = [path for path in paths if path not in there]
     if there and missing:

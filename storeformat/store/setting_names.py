@@ -10,6 +10,7 @@ effect          ``files``: what files hold; ``kept``: what a start keeps or find
                 none where it is of threads, memory, networks, metrics or authentication
 judged          ``yes`` where a rule of ``preflight`` follows it; else ``messages`` where it moves messages, their
                 queues or offsets to places that no rule looks at, ``state`` where it moves something else
+default         of a setting that this program uses; without one: false, or no text
 ==============  ======================================================================================================
 
 Effects are by the uses of each getter in these releases: ``maxRecoveryCommitlogFiles`` and
@@ -28,6 +29,7 @@ EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}  # "" for setting
 NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and row["judged"] != "yes")
 MOVES = {name: row["judged"] for name, row in _ROWS.items() if row["judged"] in ("messages", "state")}
 """Settings that move messages or state to places that no preflight rule checks."""
+DEFAULTS = {name: row["default"] for name, row in _ROWS.items() if row["default"]}
 _LACK = {
     "5.1.4": ("4.6", "4.8", "4.9"),
     "5.3.3": ("4.6", "4.8", "4.9", "5.0", "5.1"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -14,7 +14,6 @@ from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
 from storeformat.store import checkpoint
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import (
     DEFAULT,
     DIFFERS,
@@ -36,28 +35,23 @@ from storeformat.store.layout import (
     INDEX,
     LOCK,
     ROCKSDB_STORE,
-    StoreLayout,
-    broker_name,
     is_file_name,
 )
 from storeformat.store.queue_places import queue_directories
 from storeformat.store.setting_names import is_known
+from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings
 
 _FILES_TO_ASK = 64
-_SIZES_OF_QUEUES = {
-    CONSUME_QUEUE: "mapped_file_size_consume_queue",
-    BATCH_CONSUME_QUEUE: "mapper_file_size_batch_consume_queue",
-    CONSUME_QUEUE_EXT: "mapped_file_size_consume_queue_ext",
-}
+_SIZES_OF_QUEUES = {CONSUME_QUEUE: QUEUE_SIZE, BATCH_CONSUME_QUEUE: BATCH_SIZE, CONSUME_QUEUE_EXT: EXT_SIZE}
 _UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_consume_queue.UNIT_SIZE}
 
 
 @dataclass(frozen=True)
 class Store:
-    """A store below ``root``; ``suggests``: other rules that its files show. ``conf``: settings of the release."""
+    """A store below ``root``; ``suggests``: other rules that its files show. ``settings``: those of the release."""
 
     root: str
-    conf: BrokerConf
+    settings: Settings
     rules: BrokerRules
     release_reason: str
     suggests: str | None
@@ -70,32 +64,32 @@ class Store:
     @cached_property
     def configs(self) -> Mapping[str, ConfigFile]:
         """The files of ``config/``; of the two with offsets, the one in use."""
-        unread = CONSUMER_OFFSETS if self.conf.flag("enableLmq", default=False) else LMQ_OFFSETS
+        unread = CONSUMER_OFFSETS if self.settings.flag("enableLmq") else LMQ_OFFSETS
         return {name: read_config(self.root, name) for name in DECODERS if name != unread}
 
     @property
     def queues_in_rocksdb(self) -> bool:
         """Brokers before 5.2.0 do not know this storeType."""
-        return self.rules.knows_rocksdb and self.conf.queues_in_rocksdb
+        return self.rules.knows_rocksdb and self.settings.queues_in_rocksdb
 
     @property
     def multi_dispatch(self) -> MultiDispatchRules | None:
         """Light-queue rules of its broker, None without light queues."""
-        light, rules = self.conf.flag("enableLmq", default=False), self.rules
-        if not self.conf.flag("enableMultiDispatch", default=False):
+        light, rules = self.settings.flag("enableLmq"), self.rules
+        if not self.settings.flag("enableMultiDispatch"):
             return None
         return MultiDispatchRules(light, rules.no_light_topics, rules.no_light_prefixes)
 
     @cached_property
     def compacted_topics(self) -> frozenset[str]:
         """Topics served from ``compaction/``, which the broker fills only from what it dispatches."""
-        on = self.rules.reads_batches_and_timers and self.conf.flag("enableCompaction", default=True)
+        on = self.rules.reads_batches_and_timers and self.settings.flag("enableCompaction")
         return compacted_topics(self.root) if on else frozenset()
 
     @property
     def is_slave(self) -> bool:
         """True if its broker fetches missing data from a master."""
-        return self.conf.text("brokerRole", "") == "SLAVE"
+        return self.settings.text("brokerRole") == "SLAVE"
 
     @property
     def is_live(self) -> bool:
@@ -106,20 +100,21 @@ class Store:
         return locations.join(self.root, *parts)
 
 
-def find_store(root: str, conf: BrokerConf, version: str | None = None) -> Store:
+def find_store(root: str, settings: Settings, version: str | None = None) -> Store:
     """Open the store below a directory with the rules of ``version`` or of what its files show."""
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    shown, why = guess_version(release_signs(root, conf.index_sizes()))
+    shown, why = guess_version(release_signs(root, settings))
     if version is None and why == NO_SIGNS:
-        return Store(root, conf, rules_of(shown), why, None)
+        return Store(root, settings, rules_of(shown), why, None)
     rules = rules_of(version or shown)
-    conf = replace(conf, given={name: text for name, text in conf.given.items() if is_known(name, rules.version)})
+    known = {name: text for name, text in settings.given.items() if is_known(name, rules.version)}
+    settings = replace(settings, given=known)
     if version is None:
-        return Store(root, conf, rules, why, None)
+        return Store(root, settings, rules, why, None)
     suggests = f"{shown}: {why}" if shown not in (rules.version, DEFAULT) else None
-    return Store(root, conf, rules, _given(version, rules), suggests)
+    return Store(root, settings, rules, _given(version, rules), suggests)
 
 
 def _given(version: str, rules: BrokerRules) -> str:
@@ -130,47 +125,43 @@ def _given(version: str, rules: BrokerRules) -> str:
     return f"as given by --broker-version {version}{more}"
 
 
-def fit_to_store(
-    root: str, layout: StoreLayout, given: Collection[str], *, needs_index_sizes: bool
-) -> tuple[StoreLayout, list[str]]:
-    """The layout with sizes of the store's files, and notes. Raises WrongSettings if a given size contradicts."""
+def fit_to_store(root: str, settings: Settings, *, needs_index_sizes: bool) -> tuple[Settings, list[str]]:
+    """The settings with sizes of the store's files, and notes. Raises WrongSettings if a given size contradicts."""
     notes: list[str] = []
-    for kind, field in _SIZES_OF_QUEUES.items():
+    for kind, name in _SIZES_OF_QUEUES.items():
         shown = _shown_file_size(root, kind)
-        set_size = layout.consume_queue_file_size if kind == CONSUME_QUEUE else getattr(layout, field)
-        if shown is None or shown == set_size or (kind == CONSUME_QUEUE_EXT and not layout.enable_consume_queue_ext):
+        set_size = settings.queue_file_size if kind == CONSUME_QUEUE else settings.number(name)
+        if shown in (None, set_size) or (kind == CONSUME_QUEUE_EXT and not settings.flag("enableConsumeQueueExt")):
             continue
-        if broker_name(field) in given:
+        if name in settings.given:
             raise WrongSettings(
-                f"{broker_name(field)} makes files of {set_size} bytes, the store's own have {shown}",
+                f"{name} makes files of {set_size} bytes, the store's own have {shown}",
                 path=locations.join(root, kind),
                 advice=f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt",
             )
-        layout = replace(layout, **{field: shown})  # type: ignore[arg-type]
+        settings = settings.showing(**{name: shown})
         notes.append(f"{kind} files have {shown} bytes, as the store's own")
-    layout, more = _fit_index_sizes(root, layout, given, required=needs_index_sizes)
-    return layout, notes + more
+    settings, more = _fit_index_sizes(root, settings, required=needs_index_sizes)
+    return settings, notes + more
 
 
-def _fit_index_sizes(
-    root: str, layout: StoreLayout, given: Collection[str], *, required: bool
-) -> tuple[StoreLayout, list[str]]:
-    """Layout with the sizes of a full index file; raises WrongSettings if files do not fit and none shows them."""
+def _fit_index_sizes(root: str, settings: Settings, *, required: bool) -> tuple[Settings, list[str]]:
+    """Settings with the sizes of a full index file; raises WrongSettings if files do not fit and none shows them."""
     own = _index_files(root)
     sizes = {entry.size for entry in own}
-    if not sizes or not layout.writes_index_files or layout.index_file_size in sizes:
-        return layout, []
-    if "maxHashSlotNum" not in given and "maxIndexNum" not in given:
+    if not sizes or not settings.writes_index_files or settings.index_file_size in sizes:
+        return settings, []
+    if not {SLOTS, ENTRIES} & settings.given.keys():
         for entry in own:
             with files.RangeReader(entry.path) as reader:
                 shown = index_file.capacity_of_file(entry.size, partial(_read_part, reader, entry.size))
             if shown is not None:
                 note = f"index files have {shown[0]} slots and {shown[1]} entries, as the store's own"
-                return replace(layout, max_hash_slot_num=shown[0], max_index_num=shown[1]), [note]
+                return settings.showing(**{SLOTS: shown[0], ENTRIES: shown[1]}), [note]
     if not required:
-        return layout, []
+        return settings, []
     raise WrongSettings(
-        f"maxHashSlotNum and maxIndexNum make files of {layout.index_file_size} bytes, "
+        f"maxHashSlotNum and maxIndexNum make files of {settings.index_file_size} bytes, "
         f"the store's own have {' and '.join(map(str, sorted(sizes)))}",
         path=locations.join(root, INDEX),
         advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
@@ -198,9 +189,11 @@ def _shown_file_size(root: str, kind: str) -> int | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
+def release_signs(root: str, settings: Settings) -> ReleaseSigns:
     """Signs of the release that wrote a store."""
-    layout, _ = _fit_index_sizes(root, layout, (), required=False)
+    sizes = Settings({name: settings.given[name] for name in (SLOTS, ENTRIES) if name in settings.given})
+    if all(entry.size != sizes.index_file_size for entry in _index_files(root)):
+        sizes, _ = _fit_index_sizes(root, Settings(), required=False)
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
     tail: tuple[int, ...] = ()
@@ -211,22 +204,22 @@ def release_signs(root: str, layout: StoreLayout) -> ReleaseSigns:
     return ReleaseSigns(
         has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
         checkpoint_tail=tail,
-        counts_every_put=_counts_every_put(root, layout),
+        counts_every_put=_counts_every_put(root, sizes),
     )
 
 
-def _counts_every_put(root: str, layout: StoreLayout) -> bool | None:
+def _counts_every_put(root: str, sizes: Settings) -> bool | None:
     """Keys share slots: if far more entries than slots should be in use and the header says they are equal, it counts
     entries. Files of another length and contradictory headers are ignored; the majority decides.
     """
-    own = [entry for entry in _index_files(root) if entry.size == layout.index_file_size]
+    own = [entry for entry in _index_files(root) if entry.size == sizes.index_file_size]
     votes: Counter[bool] = Counter()
     for entry in own[:_FILES_TO_ASK]:
         with files.RangeReader(entry.path) as reader:
             header = index_file.parse_header(_read_part(reader, entry.size, 0, index_file.HEADER_SIZE))
-        slots, counted = layout.max_hash_slot_num, header.hash_slot_count
-        if 0 < counted < header.entries < layout.max_index_num:
+        slots, capacity, counted = sizes.number(SLOTS), sizes.number(ENTRIES), header.hash_slot_count
+        if 0 < counted < header.entries < capacity:
             votes[False] += 1
-        elif 0 <= counted - header.entries <= 1 and header.entries < layout.max_index_num:  # off by one after a kill
+        elif 0 <= counted - header.entries <= 1 and header.entries < capacity:  # off by one after a kill
             votes[True] += header.entries - slots * (1 - (1 - 1 / slots) ** header.entries) > 8
     return None if votes[True] == votes[False] else votes[True] > votes[False]

@@ -19,14 +19,14 @@ from jobs.rebuild import planning
 from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
-from storeformat.store.layout import StoreLayout
+from storeformat.store.settings import Settings
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import Runs, StagedUnits
 
 pytestmark = pytest.mark.benchmark
 
-LAYOUT = StoreLayout()
+LAYOUT = Settings()
 SEGMENT, SPLIT = 1 << 30, 256 << 20
 SLACK = 1.6
 """How much more than four times four times as much may take: caches are not linear."""

@@ -25,7 +25,7 @@ from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Reason
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker
 
@@ -69,7 +69,7 @@ def send(name: str, count: int) -> dict[str, Any]:
 
 
 def said_of_epochs(group: BrokerGroup, store: Path) -> list[Reason]:
-    settings = read_broker_conf(str(group.member_conf("one", store)), ())
+    settings = read_settings(str(group.member_conf("one", store)), ())
     answer = safe_to_start(str(store), settings, rules_of_release(group.release))
     return [reason for reason in answer.reasons if reason.rule == "epoch_file"]
 

@@ -15,7 +15,7 @@ from support.real_broker import RELEASES, REPLICATED, BrokerGroup, BrokerSite, a
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker
 
@@ -106,7 +106,7 @@ def administer(site: BrokerSite, commands: Sequence[str]) -> None:
 
 
 def assert_safe(site: BrokerSite, conf: Path, store: Path, notes: frozenset[str] = frozenset()) -> None:
-    answer = safe_to_start(str(store), read_broker_conf(str(conf), ()), rules_of_release(site.release))
+    answer = safe_to_start(str(store), read_settings(str(conf), ()), rules_of_release(site.release))
     assert answer.first_line.startswith("safe to start"), answer.lines()
     assert {reason.rule for reason in answer.reasons} <= NOTES | notes, answer.lines()
 

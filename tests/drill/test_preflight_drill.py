@@ -40,7 +40,7 @@ from support.store_to_start import lock_held
 from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Answer, Reason
 from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker
 
@@ -93,7 +93,7 @@ class Story:
 
 
 def evidence_of(site: BrokerSite, store: Path, settings: Mapping[str, Any] | None = None) -> StoppedStore:
-    conf = read_broker_conf(str(site.broker_conf(store, **(settings or {}))), ())
+    conf = read_settings(str(site.broker_conf(store, **(settings or {}))), ())
     return read_stopped_store(str(store), conf, rules_of_release(site.release))
 
 

@@ -19,7 +19,7 @@ from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker
 
@@ -43,7 +43,7 @@ class Story:
 
 
 def preflight(site: BrokerSite, store: Path) -> Answer:
-    settings = read_broker_conf(str(site.broker_conf(store)), ())
+    settings = read_settings(str(site.broker_conf(store)), ())
     return safe_to_start(str(store), settings, rules_of_release(site.release))
 
 

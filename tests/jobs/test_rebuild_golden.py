@@ -28,6 +28,7 @@ from jobs.rebuild import build_store, rebuild
 from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from storeformat.errors import WrongSettings
+from storeformat.store.settings import ENTRIES, EXT_SIZE, SLOTS
 
 pytestmark = pytest.mark.golden
 
@@ -186,7 +187,7 @@ def test_extended_files_are_as_long_as_the_stores_own(tmp_path: Path) -> None:
     root = golden.unpack(store)
     settings = {name: value for name, value in store.settings.items() if name != "mappedFileSizeConsumeQueueExt"}
     opened = open_store(options_for(root, tmp_path, settings))
-    assert opened.layout.mapped_file_size_consume_queue_ext == 2048
+    assert opened.settings.number(EXT_SIZE) == 2048
     assert any("consumequeue_ext files have 2048 bytes" in note for note in opened.notes)
     with pytest.raises(WrongSettings, match="makes files of 4096 bytes, the store's own have 2048"):
         open_store(options_for(root, tmp_path, {**settings, "mappedFileSizeConsumeQueueExt": 4096}))
@@ -243,8 +244,8 @@ def test_the_store_shows_the_release_as_far_as_bytes_depend_on_it(store: GoldenS
 @pytest.mark.parametrize("store", golden.stores(lambda s: s.is_plain and s.entry["counts"]["index_files"] > 1), ids=str)
 def test_a_full_index_file_tells_its_sizes(store: GoldenStore) -> None:
     opened = open_store(options_for(golden.unpack(store), Path("unused"), {}))
-    assert opened.layout.max_hash_slot_num == store.settings["maxHashSlotNum"]
-    assert opened.layout.max_index_num == store.settings["maxIndexNum"]
+    assert opened.settings.number(SLOTS) == store.settings["maxHashSlotNum"]
+    assert opened.settings.number(ENTRIES) == store.settings["maxIndexNum"]
 
 
 class ShuffledRunner:

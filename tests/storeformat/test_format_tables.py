@@ -93,7 +93,6 @@ WITH_EXAMPLES = (
     "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "javaproperties.parse_properties",
     "queues.consume_queue.pack_units", "queues.consume_queue.parse_units", "record.bodies.uncompressed",
     "record.decode.decode", "record.message_ids.parse_offset_message_id", "store.checkpoint.parse_checkpoint",
-    "store.layout.apply_settings",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from storeformat.store import queue_ends
 from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 from storeformat.store.queue_places import QueueStore, queue_directories, queue_store, rocksdb_queues
 from storeformat.store.segment_files import find_segments
+from storeformat.store.settings import Settings
 
 # --------------------------------------------------------------------------------------------------------- queue places
 FILE = "consumequeue/T/0/" + "0" * 20
@@ -45,7 +46,7 @@ def store_with(root: Path, *paths: str) -> str:
 )  # fmt: skip
 def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str, str], shown: str) -> None:
     root = store_with(tmp_path, *paths)
-    assert rocksdb_queues(root, settings) == queue_store(root, settings).shown == shown
+    assert rocksdb_queues(root, Settings(settings)) == queue_store(root, Settings(settings)).shown == shown
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str,
     ],
 )
 def test_queues_in_files(tmp_path: Path, paths: list[str], settings: dict[str, str]) -> None:
-    assert rocksdb_queues(store_with(tmp_path, *paths), settings) is None
+    assert rocksdb_queues(store_with(tmp_path, *paths), Settings(settings)) is None
 
 
 def test_directories_and_their_files(tmp_path: Path) -> None:
@@ -97,31 +98,31 @@ SEPARATE = {"useSeparateStorePathForRocksdbCQ": "true"}
     ],
 )
 def test_where_queues_are(tmp_path: Path, paths: list[str], settings: dict[str, str], kind: str, database: str) -> None:
-    found = queue_store(store_with(tmp_path, *paths), settings)
+    found = queue_store(store_with(tmp_path, *paths), Settings(settings))
     assert (found.kind, found.database) == (kind, database)
     assert found.in_rocksdb == (kind == "rocksdb")
 
 
 def test_another_kind_is_asked_for(tmp_path: Path) -> None:
     root = store_with(tmp_path, FILE)
-    assert queue_store(root, {}, "rocksdb") == QueueStore("rocksdb", "consumequeue")
-    assert queue_store(root, {"storeType": "defaultRocksDB"}, "file").kind == "file"
+    assert queue_store(root, Settings({}), "rocksdb") == QueueStore("rocksdb", "consumequeue")
+    assert queue_store(root, Settings({"storeType": "defaultRocksDB"}), "file").kind == "file"
 
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
     light = {"combineCQUseRocksdbForLmq": "TRUE"}
     with pytest.raises(WrongSettings, match="with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone"):
-        queue_store(store_with(tmp_path), {**DOUBLE, **light})
-    assert queue_store(str(tmp_path), {**DOUBLE, "combineCQUseRocksdbForLmq": "yes"}).written_twice
-    assert queue_store(str(tmp_path), light, "rocksdb").kind == "rocksdb"
+        queue_store(store_with(tmp_path), Settings({**DOUBLE, **light}))
+    assert queue_store(str(tmp_path), Settings({**DOUBLE, "combineCQUseRocksdbForLmq": "yes"})).written_twice
+    assert queue_store(str(tmp_path), Settings(light), "rocksdb").kind == "rocksdb"
 
 
 def test_what_shows_that_queues_are_kept_twice(tmp_path: Path) -> None:
     shown = "rocksdbCQDoubleWriteEnable=true"
-    assert queue_store(store_with(tmp_path), DOUBLE) == QueueStore("file", shown=shown, written_twice=True)
+    assert queue_store(store_with(tmp_path), Settings(DOUBLE)) == QueueStore("file", shown=shown, written_twice=True)
     one = {**DOUBLE, "combineCQLoadingCQTypes": "default"}
-    assert queue_store(str(tmp_path), one) == QueueStore("file", shown=shown)
-    assert queue_store(str(tmp_path), {}).shown is None
+    assert queue_store(str(tmp_path), Settings(one)) == QueueStore("file", shown=shown)
+    assert queue_store(str(tmp_path), Settings({})).shown is None
 
 
 # ----------------------------------------------------------------------------------------------------------- queue ends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,10 @@ from storeformat.log.log_end import check_log_end, growing_log_end
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
-from storeformat.store.layout import StoreLayout
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
+from storeformat.store.settings import Settings
 from storeformat.store.store import fit_to_store, release_signs
 
 # ---------------------------------------------------------------------------------------------------- checkpoint
@@ -110,7 +108,7 @@ def segments(tmp_path: Path) -> list[Segment]:
      ("5.3", Redispatch(NEVER)), ("5.5", Redispatch(7000, 7000))],
 )  # fmt: skip
 def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Redispatch) -> None:
-    page, settings = StoreCheckpoint(), BrokerConf()
+    page, settings = StoreCheckpoint(), Settings()
     assert redispatch(segments, page, rules_of(version), settings, 7000, after_crash=False) == expected
 
 
@@ -140,32 +138,32 @@ def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Red
 def test_where_a_start_begins_to_read(
     segments: list[Segment], version: str, count: int, furthest: int, given: dict[str, str], number: int
 ) -> None:
-    settings, rules = BrokerConf(given), rules_of(version)
+    settings, rules = Settings(given), rules_of(version)
     assert looks_from(segments[:count], rules, settings, furthest, after_crash=False) == number * SEGMENT
     assert looks_from(segments[1:], rules, settings, furthest, after_crash=True) == SEGMENT
 
 
 def test_without_segments_nothing_is_read() -> None:
     rules = rules_of("5.5")
-    assert looks_from([], rules, BrokerConf(), -1, after_crash=False) == 0
-    assert redispatch([], StoreCheckpoint(), rules, BrokerConf(), -1, after_crash=True) == Redispatch(NEVER)
+    assert looks_from([], rules, Settings(), -1, after_crash=False) == 0
+    assert redispatch([], StoreCheckpoint(), rules, Settings(), -1, after_crash=True) == Redispatch(NEVER)
 
 
 @pytest.mark.parametrize("version", ["4.9", "5.5"])
 def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -> None:
-    again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), BrokerConf(), 100, after_crash=False)
+    again = redispatch(segments[7:9], StoreCheckpoint(), rules_of(version), Settings(), 100, after_crash=False)
     assert again == Redispatch(7 * SEGMENT, 100 if version == "5.5" else -1)
 
 
 def test_ten_segments_at_most(segments: list[Segment]) -> None:
     rules, page = rules_of("5.5"), StoreCheckpoint()
-    assert redispatch(segments, page, rules, BrokerConf(), -1, after_crash=False) == Redispatch(5 * SEGMENT)
-    more = BrokerConf({"commitLogRecoverMaxNum": "12"})
+    assert redispatch(segments, page, rules, Settings(), -1, after_crash=False) == Redispatch(5 * SEGMENT)
+    more = Settings({"commitLogRecoverMaxNum": "12"})
     assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SEGMENT)
 
 
 def test_recheck_from_queues(segments: list[Segment]) -> None:
-    settings = BrokerConf({"recheckReputOffsetFromCq": "true"})
+    settings = Settings({"recheckReputOffsetFromCq": "true"})
     again = redispatch(segments, StoreCheckpoint(), rules_of("5.1"), settings, 7000, after_crash=False)
     assert again == Redispatch(7000)
 
@@ -191,21 +189,21 @@ def test_recheck_from_queues(segments: list[Segment]) -> None:
     ],
 )
 def test_after_a_crash(segments: list[Segment], version: str, page: StoreCheckpoint, segment: int) -> None:
-    found = redispatch(segments, page, rules_of(version), BrokerConf(), 7000, after_crash=True)
+    found = redispatch(segments, page, rules_of(version), Settings(), 7000, after_crash=True)
     assert found == Redispatch(segment * SEGMENT)
 
 
 def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
-    settings = BrokerConf({"messageIndexSafe": "true"})
+    settings = Settings({"messageIndexSafe": "true"})
     assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SEGMENT)
 
 
 def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
     page = StoreCheckpoint(T0 + 99_000, T0 + 99_000)
-    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(9 * SEGMENT)
+    assert redispatch(segments, page, rules_of("5.3"), Settings(), 7000, after_crash=True) == Redispatch(9 * SEGMENT)
     Path(segments[9].path).write_bytes(bytes(SEGMENT))
-    assert redispatch(segments, page, rules_of("5.3"), BrokerConf(), 7000, after_crash=True) == Redispatch(8 * SEGMENT)
+    assert redispatch(segments, page, rules_of("5.3"), Settings(), 7000, after_crash=True) == Redispatch(8 * SEGMENT)
 
 
 # --------------------------------------------------------------------------------------------------- store signs
@@ -224,58 +222,58 @@ def queue_files(root: Path, *sizes: int) -> None:
 
 def test_most_queue_files_show_their_length(tmp_path: Path) -> None:
     queue_files(tmp_path, 1000, 1000, 900, 999)
-    layout, notes = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
-    assert (layout.consume_queue_file_size, notes) == (1000, ["consumequeue files have 1000 bytes, as the store's own"])
+    settings, notes = fit_to_store(str(tmp_path), Settings(), needs_index_sizes=True)
+    assert (settings.queue_file_size, notes) == (1000, ["consumequeue files have 1000 bytes, as the store's own"])
 
 
 def test_a_given_length_that_they_contradict(tmp_path: Path) -> None:
     queue_files(tmp_path, 1000)
     with pytest.raises(WrongSettings, match="makes files of 6000000 bytes, the store's own have 1000") as refused:
-        fit_to_store(str(tmp_path), StoreLayout(), (CONSUME_QUEUE,), needs_index_sizes=True)
+        fit_to_store(str(tmp_path), Settings({"mappedFileSizeConsumeQueue": "6000000"}), needs_index_sizes=True)
     assert refused.value.path == str(tmp_path / "consumequeue")
-    fits = StoreLayout(mapped_file_size_consume_queue=981)  # rounded up to whole units
-    assert fit_to_store(str(tmp_path), fits, (CONSUME_QUEUE,), needs_index_sizes=True) == (fits, [])
+    fits = Settings({"mappedFileSizeConsumeQueue": "981"})  # rounded up to whole units
+    assert fit_to_store(str(tmp_path), fits, needs_index_sizes=True) == (fits, [])
 
 
 def test_each_kind_of_queue_shows_its_own_length(tmp_path: Path) -> None:
     """Ext files hold units of many lengths, and are looked at where a broker writes them."""
     put(tmp_path, "batchconsumequeue/T/0/" + "0" * 20, bytes(46 * 7))
     put(tmp_path, "consumequeue_ext/T/0/" + "0" * 20, bytes(777))
-    plain, notes = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
-    assert plain == replace(StoreLayout(), mapper_file_size_batch_consume_queue=322)
+    plain, notes = fit_to_store(str(tmp_path), Settings(), needs_index_sizes=True)
+    assert plain == Settings(shown={"mapperFileSizeBatchConsumeQueue": 322})
     assert notes == ["batchconsumequeue files have 322 bytes, as the store's own"]
-    given = StoreLayout(enable_consume_queue_ext=True)
-    extended, notes = fit_to_store(str(tmp_path), given, (), needs_index_sizes=True)
-    assert (extended.mapper_file_size_batch_consume_queue, extended.mapped_file_size_consume_queue_ext) == (322, 777)
+    given = Settings({"enableConsumeQueueExt": "true"})
+    extended, notes = fit_to_store(str(tmp_path), given, needs_index_sizes=True)
+    assert extended.shown == {"mapperFileSizeBatchConsumeQueue": 322, "mappedFileSizeConsumeQueueExt": 777}
     assert notes[1:] == ["consumequeue_ext files have 777 bytes, as the store's own"]
     with pytest.raises(WrongSettings, match="mapperFileSizeBatchConsumeQueue makes files of 13800000 bytes"):
-        fit_to_store(str(tmp_path), given, ("mapperFileSizeBatchConsumeQueue",), needs_index_sizes=True)
+        fit_to_store(str(tmp_path), Settings({"mapperFileSizeBatchConsumeQueue": "13800000"}), needs_index_sizes=True)
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 0), (999,)])
 def test_files_that_show_nothing(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     queue_files(tmp_path, *sizes)
-    given = StoreLayout()
-    assert fit_to_store(str(tmp_path), given, (CONSUME_QUEUE,), needs_index_sizes=True) == (given, [])
+    given = Settings()
+    assert fit_to_store(str(tmp_path), given, needs_index_sizes=True) == (given, [])
 
 
 def test_index_files_of_another_length(tmp_path: Path) -> None:
     put(tmp_path, "index/20210712070947052", bytes(HEADER_SIZE + 777))
-    given = StoreLayout()
-    assert fit_to_store(str(tmp_path), given, (), needs_index_sizes=False) == (given, [])
+    given = Settings()
+    assert fit_to_store(str(tmp_path), given, needs_index_sizes=False) == (given, [])
     put(tmp_path, "index/20210712070947053", bytes(HEADER_SIZE + 111))
     put(tmp_path, "index/notes", bytes(HEADER_SIZE + 5))
     put(tmp_path, "index/20210712070947054", bytes(HEADER_SIZE))  # no longer than a header: it shows nothing
     with pytest.raises(
         WrongSettings, match="make files of 420000040 bytes, the store's own have 151 and 817"
     ) as refused:
-        fit_to_store(str(tmp_path), given, (), needs_index_sizes=True)
+        fit_to_store(str(tmp_path), given, needs_index_sizes=True)
     assert refused.value.path == str(tmp_path / "index")
-    without = StoreLayout(message_index_enable=False)
-    assert fit_to_store(str(tmp_path), without, (), needs_index_sizes=True) == (without, [])
-    own = StoreLayout(max_hash_slot_num=1, max_index_num=2)
+    without = Settings({"messageIndexEnable": "false"})
+    assert fit_to_store(str(tmp_path), without, needs_index_sizes=True) == (without, [])
+    own = Settings({"maxHashSlotNum": "1", "maxIndexNum": "2"})
     put(tmp_path, "index/20210712070947055", bytes(HEADER_SIZE + 44))
-    assert fit_to_store(str(tmp_path), own, (), needs_index_sizes=True) == (own, [])
+    assert fit_to_store(str(tmp_path), own, needs_index_sizes=True) == (own, [])
 
 
 def test_a_full_index_file_shows_its_numbers(tmp_path: Path) -> None:
@@ -284,20 +282,18 @@ def test_a_full_index_file_shows_its_numbers(tmp_path: Path) -> None:
     content = header + struct.pack(">i", 1) + bytes(20) + struct.pack(">iqii", 5, 100, 0, 0)
     put(tmp_path, "index/20210712070947051", bytes(HEADER_SIZE + 777))
     put(tmp_path, "index/20210712070947052", content)
-    layout, notes = fit_to_store(str(tmp_path), StoreLayout(), (), needs_index_sizes=True)
-    assert layout == StoreLayout(max_hash_slot_num=1, max_index_num=2)
+    settings, notes = fit_to_store(str(tmp_path), Settings(), needs_index_sizes=True)
+    assert settings == Settings(shown={"maxHashSlotNum": 1, "maxIndexNum": 2})
     assert notes == ["index files have 1 slots and 2 entries, as the store's own"]
-    for given in ("maxHashSlotNum", "maxIndexNum"):
+    for given in (Settings({"maxHashSlotNum": "5000000"}), Settings({"maxIndexNum": "20000000"})):
         with pytest.raises(WrongSettings, match="maxHashSlotNum and maxIndexNum make files"):
-            fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=True)
-        assert fit_to_store(str(tmp_path), StoreLayout(), (given,), needs_index_sizes=False) == (StoreLayout(), [])
+            fit_to_store(str(tmp_path), given, needs_index_sizes=True)
+        assert fit_to_store(str(tmp_path), given, needs_index_sizes=False) == (given, [])
 
 
-def put_index(
-    root: Path, layout: StoreLayout, slots_in_use: int, entries: int, name: str = "20210712070947052"
-) -> None:
+def put_index(root: Path, settings: Settings, slots_in_use: int, entries: int, name: str = "20210712070947052") -> None:
     header = struct.pack(">4q2i", 1_700_000_000_000, 1_700_000_000_001, 0, 99, slots_in_use, entries + 1)
-    put(root, f"index/{name}", header.ljust(layout.index_file_size, b"\0"))
+    put(root, f"index/{name}", header.ljust(settings.index_file_size, b"\0"))
 
 
 @pytest.mark.parametrize(
@@ -310,19 +306,21 @@ def put_index(
 )
 def test_most_index_headers_decide(tmp_path: Path, counted: tuple[int, ...], counts_every_put: bool | None) -> None:
     """90 keys in 100 slots take some 60 of them: a header that says 90 counts keys. Few keys tell nothing."""
-    layout = StoreLayout(max_hash_slot_num=100, max_index_num=200)
+    settings = Settings({"maxHashSlotNum": "100", "maxIndexNum": "200"})
     for number, slots_in_use in enumerate(counted):
-        put_index(tmp_path, layout, slots_in_use, slots_in_use if slots_in_use < 5 else 90, f"2021071207094705{number}")
-    assert release_signs(str(tmp_path), layout).counts_every_put == counts_every_put
+        put_index(
+            tmp_path, settings, slots_in_use, slots_in_use if slots_in_use < 5 else 90, f"2021071207094705{number}"
+        )
+    assert release_signs(str(tmp_path), settings).counts_every_put == counts_every_put
 
 
 def test_signs_of_a_release(tmp_path: Path) -> None:
-    bare = release_signs(str(tmp_path), StoreLayout())
+    bare = release_signs(str(tmp_path), Settings())
     assert (bare.has_rocksdb_store, bare.checkpoint_tail, bare.counts_every_put) == (False, (), None)
     times = 1_700_000_000_000, 1_700_000_000_000, 1_700_000_000_000
     put(tmp_path, "checkpoint", struct.pack(">6q", *times, 4096, 7, 8).ljust(4096, b"\0"))
     (tmp_path / "rocksdbstore").mkdir()
-    shown = release_signs(str(tmp_path), StoreLayout())
+    shown = release_signs(str(tmp_path), Settings())
     assert (shown.has_rocksdb_store, shown.checkpoint_tail[0]) == (True, 4096)
 
 

@@ -18,12 +18,11 @@ from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment
 from storeformat.store import segment_files
-from storeformat.store.broker_conf import BrokerConf
-from storeformat.store.layout import StoreLayout, file_name
+from storeformat.store.layout import file_name
 from storeformat.store.segment_files import LogFiles, commit_log_directories, find_segments, log_files
+from storeformat.store.settings import Settings
 
 # ----------------------------------------------------------------------------------------------- log directories
-SWITCH = ("enableDLegerCommitLog",)
 
 
 def a_store(root: Path, *directories: str) -> str:
@@ -35,9 +34,9 @@ def a_store(root: Path, *directories: str) -> str:
     return str(root)
 
 
-def found(root: str, given: tuple[str, ...] = (), named: tuple[str, ...] = (), **settings: Any) -> list[str]:
+def found(root: str, named: tuple[str, ...] = (), **settings: str) -> list[str]:
     """The directories, relative to the store where they lie in it."""
-    paths = commit_log_directories(root, StoreLayout(**settings), given, named)
+    paths = commit_log_directories(root, Settings(settings), named)
     return [path.removeprefix(root + "/") for path in paths]
 
 
@@ -51,25 +50,25 @@ def test_the_stores_own_folder_unless_told(tmp_path: Path) -> None:
 def test_paths_of_the_settings_count_once_and_where_they_are(tmp_path: Path) -> None:
     root = a_store(tmp_path / "s", "commitlog", "one", "two", "three")
     one, two, three = (f"{root}/{name}" for name in ("one", "two", "three"))
-    assert found(root, store_path_commit_log=f" {one},,{two}, ") == ["one", "two"]
+    assert found(root, storePathCommitLog=f" {one},,{two}, ") == ["one", "two"]
     assert (
-        found(root, store_path_commit_log=two, read_only_commit_log_store_paths=f"{three},{two},{one}")
+        found(root, storePathCommitLog=two, readOnlyCommitLogStorePaths=f"{three},{two},{one}")
         == ["two", "three", "one"]
     )  # fmt: skip
-    assert found(root, store_path_commit_log="/not/of/this/machine") == ["commitlog"]
+    assert found(root, storePathCommitLog="/not/of/this/machine") == ["commitlog"]
 
 
 def test_a_path_that_is_missing_beside_others_is_an_error(tmp_path: Path) -> None:
     root = a_store(tmp_path / "s", "one")
     with pytest.raises(MissingInput, match=r"a directory of the commit log is missing \(/gone/a\)"):
-        found(root, store_path_commit_log=f"/gone/a,{root}/one,/gone/b")
+        found(root, storePathCommitLog=f"/gone/a,{root}/one,/gone/b")
 
 
 def test_entries_of_a_group_follow_what_is_in_the_old_log(tmp_path: Path) -> None:
     root = a_store(tmp_path / "s", "commitlog", "dledger-n0/data")
     assert found(root) == ["commitlog", "dledger-n0/data"]
-    assert found(root, SWITCH, enable_d_leger_commit_log=True) == ["commitlog", "dledger-n0/data"]
-    assert found(root, SWITCH) == ["commitlog"], "told that there is no group"
+    assert found(root, enableDLegerCommitLog="true") == ["commitlog", "dledger-n0/data"]
+    assert found(root, enableDLegerCommitLog="false") == ["commitlog"], "told that there is no group"
     (tmp_path / "s" / "commitlog" / "00000000000000000000").unlink()
     assert found(root) == ["dledger-n0/data"], "the old folder is empty"
     (tmp_path / "s" / "commitlog" / "sub").mkdir()
@@ -80,8 +79,8 @@ def test_entries_of_a_group_follow_what_is_in_the_old_log(tmp_path: Path) -> Non
 
 def test_a_path_of_its_own_for_entries(tmp_path: Path) -> None:
     root = a_store(tmp_path / "s", "elsewhere", "dledger-n0/data")
-    assert found(root, store_path_d_ledger_commit_log=f"{root}/elsewhere") == ["elsewhere"]
-    assert found(root, store_path_d_ledger_commit_log="/gone") == ["dledger-n0/data"]
+    assert found(root, storePathDLedgerCommitLog=f"{root}/elsewhere") == ["elsewhere"]
+    assert found(root, storePathDLedgerCommitLog="/gone") == ["dledger-n0/data"]
 
 
 BOTH = "{root}/dledger-n0/data and {root}/dledger-n1/data"
@@ -90,9 +89,9 @@ BOTH = "{root}/dledger-n0/data and {root}/dledger-n1/data"
 @pytest.mark.parametrize(
     ("groups", "settings", "said"),
     [
-        (("n0",), {"d_leger_self_id": "n7"}, ("{root}/dledger-n0/data", "dledger-n7/data")),
-        (("n1", "n0"), {"d_leger_self_id": "n"}, (BOTH, "dledger-n/data")),
-        ((), {"enable_d_leger_commit_log": True}, ("no dledger-ID/data", "dledger-ID/data")),
+        (("n0",), {"dLegerSelfId": "n7"}, ("{root}/dledger-n0/data", "dledger-n7/data")),
+        (("n1", "n0"), {"dLegerSelfId": "n"}, (BOTH, "dledger-n/data")),
+        ((), {"enableDLegerCommitLog": "true"}, ("no dledger-ID/data", "dledger-ID/data")),
     ],
 )  # fmt: skip
 def test_a_member_without_entries_is_a_contradiction(
@@ -111,7 +110,7 @@ def test_of_several_members_one_is_chosen(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings, match="the logs of several members of a DLedger group") as refused:
         found(root)
     assert refused.value.found == " and ".join(f"{root}/dledger-{name}/data" for name in ("n0", "n1", "n10"))
-    assert found(root, d_leger_self_id="n1") == ["dledger-n1/data"]
+    assert found(root, dLegerSelfId="n1") == ["dledger-n1/data"]
 
 
 def test_groups_are_folders_of_their_name(tmp_path: Path) -> None:
@@ -134,15 +133,15 @@ NOTE = (
 def test_a_path_that_a_broker_does_not_read_is_noted(tmp_path: Path) -> None:
     path = a_store(tmp_path / "old")
 
-    def note(**settings: Any) -> str | None:
-        return segment_files.paths_unread_by_broker(StoreLayout(**settings))
+    def note(**settings: str) -> str | None:
+        return segment_files.paths_unread_by_broker(Settings(settings))
 
-    read_only = {"read_only_commit_log_store_paths": f" {path} "}
-    assert note(**read_only) == note(store_path_commit_log="/a", **read_only) == NOTE.format(path=path)
-    assert note(store_path_commit_log="/a,", **read_only) is None
-    assert note(enable_d_leger_commit_log=True, **read_only) is None
-    assert note(read_only_commit_log_store_paths="/gone") is None
-    assert note(read_only_commit_log_store_paths=" ") is None
+    read_only = {"readOnlyCommitLogStorePaths": f" {path} "}
+    assert note(**read_only) == note(storePathCommitLog="/a", **read_only) == NOTE.format(path=path)
+    assert note(storePathCommitLog="/a,", **read_only) is None
+    assert note(enableDLegerCommitLog="true", **read_only) is None
+    assert note(readOnlyCommitLogStorePaths="/gone") is None
+    assert note(readOnlyCommitLogStorePaths=" ") is None
 
 
 def test_a_plain_log_is_committed_whole() -> None:
@@ -182,7 +181,7 @@ def test_segments_of_entries_know_what_is_committed(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- log files
-SHOWN = BrokerConf({}, from_file=False)
+SHOWN = Settings({}, from_file=False)
 
 
 def files_in(directory: Path, *files: tuple[int, int]) -> None:
@@ -193,7 +192,7 @@ def files_in(directory: Path, *files: tuple[int, int]) -> None:
             file.truncate(size)
 
 
-def read(root: Path, settings: BrokerConf = SHOWN) -> LogFiles:
+def read(root: Path, settings: Settings = SHOWN) -> LogFiles:
     return log_files(str(root), settings)
 
 
@@ -241,12 +240,12 @@ def test_strays_and_folders(tmp_path: Path) -> None:
     ("settings", "size"),
     [
         (SHOWN, 100),
-        (BrokerConf(), 1 << 30),
-        (BrokerConf({"mappedFileSizeCommitLog": "50"}), 50),
-        (BrokerConf({"mappedFileSizeCommitLog": "50"}, from_file=False), 50),
+        (Settings(), 1 << 30),
+        (Settings({"mappedFileSizeCommitLog": "50"}), 50),
+        (Settings({"mappedFileSizeCommitLog": "50"}, from_file=False), 50),
     ],
 )
-def test_the_length_of_a_segment(tmp_path: Path, settings: BrokerConf, size: int) -> None:
+def test_the_length_of_a_segment(tmp_path: Path, settings: Settings, size: int) -> None:
     files_in(tmp_path / "commitlog", (0, 100))
     found = read(tmp_path, settings)
     assert (found.size, len(found.wrong_size)) == (size, int(size != 100))
@@ -258,25 +257,25 @@ def test_several_directories_that_settings_name(tmp_path: Path) -> None:
     files_in(a, (100, 100))
     files_in(b, (0, 100), (200, 100))
     given = {"storePathCommitLog": f" {a},{tmp_path}/absent,,{b} ", "readOnlyCommitLogStorePaths": str(a)}
-    found = read(tmp_path, BrokerConf(given, from_file=False))
+    found = read(tmp_path, Settings(given, from_file=False))
     assert found.directories == (str(a), str(b))
     assert [segment.base for segment in found.segments] == [0, 100, 200]
-    read_only = read(tmp_path, BrokerConf({"readOnlyCommitLogStorePaths": str(b)}, from_file=False))
+    read_only = read(tmp_path, Settings({"readOnlyCommitLogStorePaths": str(b)}, from_file=False))
     assert read_only.directories == (str(b),)
     assert read_only.gaps == [(read_only.files[0], read_only.files[1])]
-    assert read(tmp_path, BrokerConf({"storePathCommitLog": "/absent/x"})).directories == (f"{tmp_path}/commitlog",)
+    assert read(tmp_path, Settings({"storePathCommitLog": "/absent/x"})).directories == (f"{tmp_path}/commitlog",)
 
 
 def test_the_folder_of_a_group(tmp_path: Path) -> None:
     files_in(tmp_path / "dledger-n0" / "data", (0, 100))
     files_in(tmp_path / "dledger-n1" / "data", (0, 100))
     group = {"enableDLegerCommitLog": "true"}
-    assert read(tmp_path, BrokerConf({**group, "dLegerSelfId": "n1"})).directories == (f"{tmp_path}/dledger-n1/data",)
-    found = read(tmp_path, BrokerConf(group))
+    assert read(tmp_path, Settings({**group, "dLegerSelfId": "n1"})).directories == (f"{tmp_path}/dledger-n1/data",)
+    found = read(tmp_path, Settings(group))
     assert (found.directories, found.of_group) == (
         (f"{tmp_path}/dledger-n0/data", f"{tmp_path}/dledger-n1/data"), True,
     )  # fmt: skip
-    named = read(tmp_path, BrokerConf({**group, "storePathDLedgerCommitLog": f"{tmp_path}/own"}))
+    named = read(tmp_path, Settings({**group, "storePathDLedgerCommitLog": f"{tmp_path}/own"}))
     assert (named.directories, named.of_group) == ((f"{tmp_path}/own",), False)
 
 

@@ -2,67 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from support.rebuilding import rules_of_release
 
 from storeformat.errors import WrongSettings
-from storeformat.store.broker_conf import BrokerConf, read_broker_conf
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
-from storeformat.store.layout import StoreLayout, apply_settings, broker_name, file_name, is_file_name
-from storeformat.store.queue_places import QUEUE_STORE_SETTINGS
+from storeformat.store.layout import file_name, is_file_name
 from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
+from storeformat.store.settings import QUEUE_STORE_SETTINGS, Settings, read_settings
 from storeformat.store.store import find_store
 
 
-# --------------------------------------------------------------------------------------------------------------- layout
-def test_settings_go_by_the_names_of_broker_conf() -> None:
-    given = {"mappedFileSizeCommitLog": "65536", "messageIndexEnable": "False", "enableDLegerCommitLog": "true"}
-    layout = apply_settings(StoreLayout(), given)
-    assert layout.mapped_file_size_commit_log == 65_536
-    assert (layout.message_index_enable, layout.enable_d_leger_commit_log) == (False, True)
-    assert layout.settings()["mappedFileSizeCommitLog"] == 65_536
-    assert apply_settings(layout, {name: str(value) for name, value in layout.settings().items()}) == layout
-    assert broker_name("store_path_d_ledger_commit_log") == "storePathDLedgerCommitLog"
+# ------------------------------------------------------------------------------------------------------- sizes of files
+def test_settings_that_shape_files_have_types() -> None:
+    given = {"mappedFileSizeCommitLog": "65536", "messageIndexEnable": "False", "storePathCommitLog": "/a"}
+    shaping = Settings(given).checked().of_files()
+    assert (shaping["mappedFileSizeCommitLog"], shaping["messageIndexEnable"], shaping["enableLmq"]) == (
+        65_536,
+        False,
+        False,
+    )
+    assert shaping["storePathCommitLog"] == "/a"
+    assert Settings({name: str(value) for name, value in shaping.items()}).of_files() == shaping
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
         ("mappedFileSizeCommitLog", "0", "is out of range: found 0, expected 1 to 2147483647"),
-        ("mappedFileSizeCommitLog", str(1 << 31), "is out of range"),
+        ("mappedFileSizeCommitLog", str(1 << 31), "is not an integer"),
         ("mappedFileSizeConsumeQueue", "0", "is out of range: found 0, expected 1 to 2147483647"),
-        ("mappedFileSizeConsumeQueue", str(1 << 31), "is out of range: found 2147483648, expected 1 to 2147483647"),
         ("maxHashSlotNum", "-1", "is out of range: found -1, expected 1 to 2147483647"),
         ("maxHashSlotNum", str((1 << 31) - 1), "make no index file"),
         ("maxIndexNum", "1", "is out of range: found 1, expected 2 to 2147483647"),
-        ("maxIndexNum", str(1 << 31), "is out of range: found 2147483648, expected 2 to 2147483647"),
-        ("maxIndexNum", "1g", "is not an integer: found 1g, expected bytes or a count, and no blank"),
+        ("maxIndexNum", "1g", "is not an integer: found 1g, expected bytes or a count up to 2147483647, and no blank"),
         ("messageIndexEnable", "yes", "is not a boolean: found yes, expected true or false"),
         ("messageDelayLevel", "soon", "messageDelayLevel cannot be parsed"),
     ],
 )
 def test_a_value_that_no_broker_could_use_is_refused(name: str, value: str, said: str) -> None:
     with pytest.raises(WrongSettings, match=said):
-        apply_settings(StoreLayout(), {name: value})
+        Settings({name: value}).checked()
 
 
 def test_the_least_that_a_broker_could_use() -> None:
     least = {"mappedFileSizeCommitLog": "1", "mappedFileSizeConsumeQueue": "1", "maxHashSlotNum": "1"}
-    layout = apply_settings(StoreLayout(), {"brokerName": "b", **least, "maxIndexNum": "2"})
-    assert (layout.consume_queue_file_size, layout.index_file_size) == (20, 84)
-    most = apply_settings(StoreLayout(), {"mappedFileSizeCommitLog": "2147483647"})
-    assert most.mapped_file_size_commit_log == 2147483647
-    assert apply_settings(StoreLayout(), {"xyzzy": "5"}) == StoreLayout()
+    settings = Settings({"brokerName": "b", **least, "maxIndexNum": "2"}).checked()
+    assert (settings.queue_file_size, settings.index_file_size) == (20, 84)
+    assert Settings({"mappedFileSizeCommitLog": "2147483647"}).checked().number("mappedFileSizeCommitLog") == 2147483647
 
 
 def test_a_queue_file_has_whole_units() -> None:
-    layout = apply_settings(StoreLayout(), {"mappedFileSizeConsumeQueue": "1001"})
-    assert layout.consume_queue_file_size == 1020
-    assert StoreLayout().consume_queue_file_size == 6_000_000
-    assert StoreLayout().index_file_size == 40 + 5_000_000 * 4 + 20_000_000 * 20
+    assert Settings({"mappedFileSizeConsumeQueue": "1001"}).queue_file_size == 1020
+    assert Settings().queue_file_size == 6_000_000
+    assert Settings().index_file_size == 40 + 5_000_000 * 4 + 20_000_000 * 20
+
+
+def test_sizes_of_the_files_count_where_none_is_given() -> None:
+    shown = Settings({"maxIndexNum": "5"}).showing(maxIndexNum=7, maxHashSlotNum=3)
+    assert (shown.number("maxIndexNum"), shown.number("maxHashSlotNum")) == (5, 3)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_a_file_is_named_by_its_offset(names: tuple[str, ...], are_some: bool) -
 def test_the_command_line_wins(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_bytes(b"a = 1 \nmaxIndexNum = 2\nname = \xff\\u00fc\\t\n")
-    assert read_broker_conf(str(conf), (("maxIndexNum", "3"), ("maxHashSlotNum", "4"))) == BrokerConf(
+    assert read_settings(str(conf), (("maxIndexNum", "3"), ("maxHashSlotNum", "4"))) == Settings(
         {"a": "1 ", "maxIndexNum": "3", "maxHashSlotNum": "4", "name": "ÿü\t"}, path=str(conf)
     )
-    assert read_broker_conf(None, ()) == BrokerConf({}, from_file=False)
-    assert BrokerConf().from_file
+    assert read_settings(None, ()) == Settings({}, from_file=False)
+    assert Settings().from_file
 
 
 @pytest.mark.parametrize(
@@ -98,32 +98,36 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
 def test_what_java_does_not_read_and_what_is_torn(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_bytes(content)
     with pytest.raises(WrongSettings, match=said):
-        read_broker_conf(str(tmp_path / "broker.conf"))
+        read_settings(str(tmp_path / "broker.conf"))
 
 
 def test_values_are_those_that_a_broker_takes() -> None:
     """As MixAll#properties2Object of 5.3.3 and 5.5.0 set them, called for these texts."""
-    settings = BrokerConf({"n": "+7", "m": "7 ", "x": "0x7", "yes": "TRUE", "blank": "true ", "no": "yes", "t": " x "})
-    assert [settings.number(name, 1) for name in ("n", "m", "x", "absent")] == [7, 1, 1, 1]
-    flags = {name: settings.flag(name, default=True) for name in ("yes", "blank", "no", "absent")}
-    assert flags == {"yes": True, "blank": False, "no": False, "absent": True}
-    assert not settings.flag("absent", default=False)
-    assert (settings.text("t", ""), settings.text("absent", " y ")) == ("x", "y")
-    sizes = BrokerConf({"maxIndexNum": "many", "brokerName": "many", "deleteWhen": "04 "})
+    assert [Settings({"maxIndexNum": text}).number("maxIndexNum") for text in ("+7", "7 ", "0x7")] == [
+        7,
+        *[20_000_000] * 2,
+    ]
+    settings = Settings({"yes": "TRUE", "blank": "true ", "no": "yes", "t": " x ", "enableCompaction": "no"})
+    flags = {
+        name: settings.flag(name) for name in ("yes", "blank", "no", "absent", "enableCompaction", "timerWheelEnable")
+    }
+    assert [name for name, value in flags.items() if value] == ["yes", "timerWheelEnable"]
+    assert (settings.text("t"), settings.text("absent"), settings.text("deleteWhen")) == ("x", "", "04")
+    sizes = Settings({"maxIndexNum": "many", "brokerName": "many", "deleteWhen": "04 "})
     assert list(sizes.not_taken()) == [("maxIndexNum", "many")]
-    assert BrokerConf({"p": " /a, /b,,/a "}).paths("p") == ["/a", " /b"]
+    assert Settings({"p": " /a, /b,,/a "}).paths("p") == ["/a", " /b"]
 
 
 def test_a_value_that_shapes_files_and_is_not_taken() -> None:
     with pytest.raises(WrongSettings, match=r"maxIndexNum is not an integer: found 7 , .* \(b.conf\)"):
-        BrokerConf({"maxIndexNum": "7 "}, path="b.conf").layout()
-    conf = BrokerConf({"fileReservedTime": "2147483648", "deleteWhen": "04"})
-    assert (conf.number("fileReservedTime", 72), list(conf.not_taken())) == (72, [("fileReservedTime", "2147483648")])
+        Settings({"maxIndexNum": "7 "}, path="b.conf").checked()
+    conf = Settings({"fileReservedTime": "2147483648", "deleteWhen": "04"})
+    assert (conf.number("fileReservedTime"), list(conf.not_taken())) == (72, [("fileReservedTime", "2147483648")])
 
 
 # -------------------------------------------------------------------------------------------------------- setting names
 def test_every_setting_that_counts_here_is_a_brokers() -> None:
-    shaping = {broker_name(field.name) for field in fields(StoreLayout)} | set(QUEUE_STORE_SETTINGS)
+    shaping = set(Settings().of_files()) | set(QUEUE_STORE_SETTINGS)
     assert {EFFECTS[name] for name in shaping} <= {"files", "kept"}
     assert {"flushDiskType", "brokerClusterName", "listenPort", "namesrvAddr"} <= set(EFFECTS)
     assert set(EFFECTS.values()) == {"files", "kept", "delivered", ""}
@@ -141,7 +145,7 @@ def test_every_setting_that_counts_here_is_a_brokers() -> None:
 def test_a_name_that_was_mistyped(name: str, meant: list[str]) -> None:
     assert nearest_names(name)[:1] == meant
     with pytest.raises(WrongSettings, match="no such setting: found"):
-        read_broker_conf(None, ((name, "1"),))
+        read_settings(None, ((name, "1"),))
 
 
 def test_releases_that_lack_a_setting() -> None:
@@ -157,13 +161,12 @@ def test_releases_that_lack_a_setting() -> None:
 
 
 def test_what_is_judged_depends_on_the_release(tmp_path: Path) -> None:
-    conf = BrokerConf({"enableControllerMode": "true", "maxIndexNum": "7"})
-    assert find_store(str(tmp_path), conf, "4.9.8").conf.given == {"maxIndexNum": "7"}
-    assert find_store(str(tmp_path), conf).conf == find_store(str(tmp_path), conf, "5.1").conf == conf
+    conf = Settings({"enableControllerMode": "true", "maxIndexNum": "7"})
+    assert find_store(str(tmp_path), conf, "4.9.8").settings.given == {"maxIndexNum": "7"}
+    assert find_store(str(tmp_path), conf).settings == find_store(str(tmp_path), conf, "5.1").settings == conf
 
 
 def test_a_setting_without_effect_changes_nothing() -> None:
-    assert apply_settings(StoreLayout(), {"flushDiskType": "SYNC_FLUSH"}) == StoreLayout()
     assert not EFFECTS["flushDiskType"]
     names = ("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable", "maxRecoveryCommitlogFiles")
     assert [EFFECTS[name] for name in names] == ["files", "kept", "delivered", ""]

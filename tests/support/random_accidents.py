@@ -29,7 +29,7 @@ from support.store_to_start import configure
 from support.wrong_stores import UNIT, queue_units
 
 from jobs.preflight.preflight import safe_to_start
-from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.settings import Settings
 
 CONFIG_RULES = frozenset({
     "config_absent", "config_torn", "config_backup", "config_lost", "queue_type", "topics_not_configured",
@@ -316,7 +316,7 @@ def trials_of(release: str, seed: int, numbers: Iterable[int], directory: Path, 
             healthy = draw.choice(stores)
             shutil.copytree(healthy.root, root)
             accidents, sound = plant(root, draw), healthy.sound(root)
-            answer = safe_to_start(str(root), BrokerConf(healthy.settings), release)
+            answer = safe_to_start(str(root), Settings(healthy.settings), release)
             rules = {reason.rule for reason in answer.reasons if reason.unsafe}
             gone = [healthy.records[place][0] for place in healthy.records.keys() - sound]
             name, hole = "/".join(healthy.root.parts[-3:]), min(gone, default=1 << 62) < max(sound.values(), default=0)

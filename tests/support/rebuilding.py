@@ -21,6 +21,7 @@ SETTINGS = (
     "enableLmq",
     "enableMultiDispatch",
     "mapperFileSizeBatchConsumeQueue",
+    "commitLogRecoverMaxNum",
     "enableConsumeQueueExt",
     "mappedFileSizeConsumeQueueExt",
     "storeType",

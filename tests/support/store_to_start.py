@@ -22,7 +22,7 @@ from support.store_builder import LogBuilder
 from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Answer, Reason
 from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
-from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.settings import Settings
 
 SEGMENT = 4096
 QUEUE_FILE = 400
@@ -41,7 +41,7 @@ class StoreToStart:
     version: str = "5.3"
 
     def stopped(self) -> StoppedStore:
-        return read_stopped_store(str(self.root), BrokerConf(self.conf), self.version)
+        return read_stopped_store(str(self.root), Settings(self.conf), self.version)
 
     def answer(self) -> Answer:
         return judge(self.stopped())

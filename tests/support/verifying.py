@@ -15,7 +15,7 @@ from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
 from jobs.spark.runner import Runner
 from jobs.verify import verify
-from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.settings import Settings
 
 
 def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any) -> verify.Verified:
@@ -32,4 +32,4 @@ def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None 
 def preflight_here(store: Path, settings: Mapping[str, Any], release: str) -> Answer:
     """What ``preflight`` says before a broker of a release starts on a store."""
     text = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
-    return safe_to_start(str(store), BrokerConf(text), rules_of_release(release))
+    return safe_to_start(str(store), Settings(text), rules_of_release(release))

@@ -7,7 +7,6 @@ to no queue, and every policy says so.
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from jobs.rebuild import planning
 from storeformat.errors import DamagedLog, RecordDefect
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
-from storeformat.store.layout import StoreLayout
+from storeformat.store.settings import Settings
 
 SIZE = 4096
 POLICIES = ("stop", "salvage")
@@ -190,7 +189,7 @@ def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
 
 
 def planned(reading: LogReading) -> planning.QueuesPlan:
-    layout = replace(StoreLayout(), mapped_file_size_consume_queue=1000)
+    layout = Settings(shown={"mappedFileSizeConsumeQueue": 1000})
     return planning.plan_queue_files(reading.queue_runs, reading.scans, layout)
 
 

@@ -30,6 +30,7 @@ from storeformat.record.light_queues import MultiDispatchRules
 from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
 from storeformat.store.segment_files import find_segments
+from storeformat.store.settings import ENTRIES, SLOTS
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_stray_file_shows_no_size_of_queue_files(root: Path) -> None:
     (root / "consumequeue" / "T" / "0" / ".nfs0001").write_bytes(bytes(40))
-    assert open_store(LogOptions(store=str(root))).layout.consume_queue_file_size == 200
+    assert open_store(LogOptions(store=str(root))).settings.queue_file_size == 200
 
 
 def test_a_stray_file_shows_no_topic_of_type_batch(root: Path) -> None:
@@ -131,7 +132,7 @@ def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) ->
     conf.write_bytes(b"maxIndexNum = 7\nmaxHashSlotNum=9\nnobodys.setting = \xff\nflushDiskType=SYNC_FLUSH\n")
     options = LogOptions(store=str(root), broker_conf=str(conf), settings=(("maxIndexNum", "8"),))
     store = open_store(options)
-    assert (store.layout.max_index_num, store.layout.max_hash_slot_num) == (8, 9)
+    assert (store.settings.number(ENTRIES), store.settings.number(SLOTS)) == (8, 9)
     assert not [note for note in store.notes if "flushDiskType" in note], "a file says much that is not asked for here"
     conf.write_text("maxHashSlotNum = many\n")
     with pytest.raises(WrongSettings) as error:

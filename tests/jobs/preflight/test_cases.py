@@ -10,7 +10,7 @@ import pytest
 from support.drilling import run_job
 
 from jobs.preflight.preflight import safe_to_start
-from storeformat.store.broker_conf import read_broker_conf
+from storeformat.store.settings import read_settings
 
 CASES = Path(__file__).parents[2] / "answers" / "cases"
 
@@ -42,7 +42,7 @@ def test_what_the_broker_showed(
     tmp_path: Path, name: str, version: str, unsafe: str | None, figure: int | None
 ) -> None:
     conf = unpack(name, tmp_path)
-    answer = safe_to_start(str(tmp_path / "store"), read_broker_conf(str(conf), ()), version)
+    answer = safe_to_start(str(tmp_path / "store"), read_settings(str(conf), ()), version)
     rules = {reason.rule for reason in answer.reasons if reason.unsafe}
     assert rules == ({unsafe} if unsafe else set()), answer.lines()
     assert figure in [reason.values.get("count") for reason in answer.reasons if reason.rule == unsafe] or not figure

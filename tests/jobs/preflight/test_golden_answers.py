@@ -13,8 +13,8 @@ from support.store_to_start import configure
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.stopped_store import read_stopped_store
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import DEFAULT, NO_SIGNS
+from storeformat.store.settings import Settings
 
 pytestmark = pytest.mark.golden
 
@@ -24,8 +24,8 @@ NOTES_OF_SCENARIO = {
 }  # fmt: skip
 
 
-def conf_of(store: GoldenStore) -> BrokerConf:
-    return BrokerConf({name: str(value).lower() for name, value in store.settings.items()})
+def conf_of(store: GoldenStore) -> Settings:
+    return Settings({name: str(value).lower() for name, value in store.settings.items()})
 
 
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
@@ -53,7 +53,7 @@ def test_the_index_that_a_start_deletes(store: GoldenStore) -> None:
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 @pytest.mark.parametrize("conf", [True, False], ids=["with settings", "without"])
 def test_the_release_that_is_shown(store: GoldenStore, conf: bool) -> None:
-    found = read_stopped_store(str(golden.unpack(store)), conf_of(store) if conf else BrokerConf({}, from_file=False))
+    found = read_stopped_store(str(golden.unpack(store)), conf_of(store) if conf else Settings({}, from_file=False))
     shows = rules_of_release(store.version) in ("4.6", "5.3", "5.5")  # else 5.3 is taken
     assert found.rules.version == (rules_of_release(store.version) if shows else DEFAULT)
 

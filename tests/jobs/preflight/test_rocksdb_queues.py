@@ -10,7 +10,7 @@ import pytest
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.reason import Answer
-from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.settings import Settings
 
 pytest.importorskip("rocksdict")
 from support.rocksdb_stores import ChangedDatabase, broker_settings, empty, with_database
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
 
 def asked(store: tuple[Path, dict[str, Any]], version: str = "5.5", **more: str) -> Answer:
     root, settings = store
-    return safe_to_start(str(root), BrokerConf(broker_settings(settings, **more)), version)
+    return safe_to_start(str(root), Settings(broker_settings(settings, **more)), version)
 
 
 def found(answer: Answer) -> set[str]:

@@ -24,16 +24,16 @@ from storeformat.storage import broker_lock, local_status
 from storeformat.storage.files import FileStatus
 from storeformat.storage.local_status import Space
 from storeformat.store import recovery
-from storeformat.store.broker_conf import BrokerConf
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.recovery import Doomed, Redispatch, doomed
 from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import LogFiles
+from storeformat.store.settings import Settings
 
 # ---------------------------------------------------------------------------------------------------- the stopped store
-SETTINGS = BrokerConf({}, from_file=False)
+SETTINGS = Settings({}, from_file=False)
 OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}
 
 
@@ -66,13 +66,13 @@ def test_the_release_that_a_store_shows(
 
 
 def test_what_is_told_of_a_healthy_store(store: StoreToStart) -> None:
-    found = read_stopped_store(str(store.root), BrokerConf(store.conf), "5.5", now_ms=7)
+    found = read_stopped_store(str(store.root), Settings(store.conf), "5.5", now_ms=7)
     assert (found.after_crash, found.is_live, found.now_ms, found.rocksdb) == (False, False, 7, RocksDb())
     assert (furthest_unit(found.queues.values()), found.redispatch) == (6744, Redispatch(6744, 6744))
     assert OFFSETS & set(found.configs) == {"consumerOffset.json"}
     assert found.offsets_file.name == "consumerOffset.json"
     store.conf["enableLmq"] = "true"
-    found = read_stopped_store(str(store.root), BrokerConf(store.conf), "5.5")
+    found = read_stopped_store(str(store.root), Settings(store.conf), "5.5")
     assert OFFSETS & set(found.configs) == {"lmqConsumerOffset.json"}
     assert found.offsets_file.name == "lmqConsumerOffset.json"
     assert found.now_ms > 1_600_000_000_000
@@ -275,7 +275,7 @@ def test_units_are_not_cut(store: StoreToStart) -> None:
     said = note("units_beyond_log.tail", end=6000, queues=4, furthest=6744, units=4)
     assert are(queues_and_log.units_beyond_log(shorter), said)
     for other in (
-        replace(shorter, conf=BrokerConf({"storeType": "defaultRocksDB"})),
+        replace(shorter, settings=Settings({"storeType": "defaultRocksDB"})),
         replace(shorter, log=replace(shorter.log, of_group=True)),
         replace(shorter, log=replace(shorter.log, segments=())),
         replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
@@ -306,21 +306,21 @@ def test_lengths_of_queue_files_without_a_broker_conf_are_those_of_most(store: S
     path = store.queue_directory("Orders", 0) / f"{0:020d}"
     path.write_bytes(path.read_bytes()[:-20])
     stopped = store.stopped()
-    shown = replace(stopped, conf=BrokerConf({}, from_file=False))
+    shown = replace(stopped, settings=Settings({}, from_file=False))
     one = bad("queue_files.one", path=str(path), size=380, expected=400)
     assert are(queues_and_log.queue_files(shown), one)
     assert list(files_and_space.index_sizes(shown)) == []
     path.write_bytes(bytes(380))
-    assert are(queues_and_log.queue_files(replace(store.stopped(), conf=shown.conf)), one)
+    assert are(queues_and_log.queue_files(replace(store.stopped(), settings=shown.settings)), one)
     for given, count in (
         ({"mappedFileSizeConsumeQueue": "361"}, 3),
         ({"mappedFileSizeConsumeQueue": "381"}, 1),
         ({}, 4),
     ):
         for from_file in (True, False) if given else (True,):
-            settings = BrokerConf(given, from_file=from_file)
-            assert len(list(queues_and_log.queue_files(replace(stopped, conf=settings)))) == count
-    (reason, *_) = queues_and_log.queue_files(replace(stopped, conf=BrokerConf()))
+            settings = Settings(given, from_file=from_file)
+            assert len(list(queues_and_log.queue_files(replace(stopped, settings=settings)))) == count
+    (reason, *_) = queues_and_log.queue_files(replace(stopped, settings=Settings()))
     assert reason.values["expected"] == 6000000
 
 
@@ -328,10 +328,10 @@ def test_batch_queues_have_a_length_of_their_own(store: StoreToStart) -> None:
     stopped = store.stopped()
     queues = {key: replace(queue, batch=key == ("Stock", 1)) for key, queue in stopped.queues.items()}
     for given, wrong in (({}, True), ({"mapperFileSizeBatchConsumeQueue": "400"}, False)):
-        settings = BrokerConf({**store.conf, **given})
-        found = list(queues_and_log.queue_files(replace(stopped, queues=queues, conf=settings)))
+        settings = Settings({**store.conf, **given})
+        found = list(queues_and_log.queue_files(replace(stopped, queues=queues, settings=settings)))
         assert [reason.values["expected"] for reason in found] == [13800000] * wrong
-    shown = replace(stopped, queues=queues, conf=BrokerConf({}, from_file=False))
+    shown = replace(stopped, queues=queues, settings=Settings({}, from_file=False))
     assert list(queues_and_log.queue_files(shown)) == []
     (reason,) = queues_and_log.queue_files(replace(shown, rules=rules_of("4.9")))
     assert (reason.values["first"], reason.unsafe) == ("Stock", True)
@@ -428,7 +428,9 @@ def test_the_second_form_of_settings_beside_queues_in_files(
 def test_a_timer_queue_that_began_later_has_fewer_messages(tmp_path: Path) -> None:
     """What ``timercheck`` says, and how many there are, counts from the queue's first message."""
     store, key = timers(tmp_path / "store"), ("rmq_sys_wheel_timer", 0)
-    given = replace(store.stopped(), conf=BrokerConf({**store.conf, "mappedFileSizeTimerLog": "2000"}, from_file=False))
+    given = replace(
+        store.stopped(), settings=Settings({**store.conf, "mappedFileSizeTimerLog": "2000"}, from_file=False)
+    )
     assert list(offsets_and_timers.timer_state(given)) == []
     without("timerlog/*")(store)
     for begin, queued, said in (
@@ -495,7 +497,7 @@ def segments_of(now: int, *ages: int) -> list[FileStatus]:
     ],
 )  # fmt: skip
 def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tuple[int, int] | None) -> None:
-    found = doomed(segments_of(noon, *ages), ["/"], BrokerConf({"deleteWhen": "12"}), rules_of("5.3"), noon)
+    found = doomed(segments_of(noon, *ages), ["/"], Settings({"deleteWhen": "12"}), rules_of("5.3"), noon)
     assert found == (None if expected is None else Doomed(*expected, forced=False, hours=0))
 
 
@@ -508,7 +510,7 @@ def test_segments_that_are_old_enough(noon: int, ages: list[int], expected: tupl
 )  # fmt: skip
 def test_the_hour_in_which_segments_are_deleted(noon: int, when: str, hours: int) -> None:
     """What becomes old enough until then goes, too."""
-    settings = BrokerConf({"deleteWhen": when, "fileReservedTime": "30"})
+    settings = Settings({"deleteWhen": when, "fileReservedTime": "30"})
     aged, younger = ((30 - hours) * HOUR, (30 - hours) * HOUR - 1)
     found = doomed(segments_of(noon, aged, younger, 0), ["/"], settings, rules_of("4.9"), noon)
     assert found == Doomed(1, 4096, forced=False, hours=hours)
@@ -538,7 +540,7 @@ def test_how_full_a_disk_may_be(
     go.
     """
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used, 100 - used))
-    settings = BrokerConf({"deleteWhen": "13", **given})
+    settings = Settings({"deleteWhen": "13", **given})
     found = doomed(segments_of(noon, 72 * HOUR, 70 * HOUR, 0), ["/"], settings, rules_of(version), noon)
     on_time = Doomed(1, 4096, forced=False, hours=1)
     count = 2 if expected and expected[0] else 1
@@ -555,7 +557,7 @@ def test_the_emptiest_disk_of_the_log_counts(
     for name in used:
         Path(name).mkdir()
     monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used[path], 100 - used[path]))
-    settings = BrokerConf({"deleteWhen": "13"})
+    settings = Settings({"deleteWhen": "13"})
     paths = list(used)
     for given in (paths, [*paths[:2], paths[2] + "/absent"]):
         found = doomed(segments_of(noon, 72 * HOUR, 0), given, settings, rules_of("5.3"), noon)

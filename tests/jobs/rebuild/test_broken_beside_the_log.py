@@ -135,4 +135,4 @@ def test_the_only_files_being_cut_is_told_with_a_way_on(store: Path) -> None:
         open_store(InspectOptions(store=str(store)))
     assert "move index/ away" in (refusal.value.advice or "")
     shutil.rmtree(store / "index")
-    assert open_store(InspectOptions(store=str(store))).layout.max_index_num == 20_000_000
+    assert open_store(InspectOptions(store=str(store))).settings.number("maxIndexNum") == 20_000_000

@@ -28,7 +28,7 @@ from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.storage import files, local_status
-from storeformat.store.layout import StoreLayout
+from storeformat.store.settings import Settings
 from udfs.log.batch_queues import BatchRuns, StagedBatches
 from udfs.log.scan import SplitScan
 from udfs.log.staged_runs import Runs, StagedUnits
@@ -45,7 +45,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int]) -> SplitScan:
 
 def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
     scans = [batch_scan("s1", (0, 0, 0, 3, 1), (0, 0, 3, 1, 0), (0, 0, 4, 2, 1)), batch_scan("s2", (0, 0, 0, 1, 0))]
-    plan = planning.plan_batch_queue_files(scans, replace(StoreLayout(), mapper_file_size_batch_consume_queue=3 * 46))
+    plan = planning.plan_batch_queue_files(scans, Settings(shown={"mapperFileSizeBatchConsumeQueue": 3 * 46}))
     (file,) = plan.files
     assert list(file.slices) == [("s1", 4, 2), ("s2", 0, 1)]
     assert (plan.queues, plan.units, plan.complete) == (1, 3, False)
@@ -59,7 +59,7 @@ def test_fillers_are_units_and_no_whole_queue() -> None:
         counts=np.array([1, 1]), begins=column, first_offsets=column, last_offsets=column, light=np.zeros(2, bool),
     )  # fmt: skip
     scan = SplitScan(REPORT, topics=(b"A",), units=StagedUnits(path="s", packed_runs=runs.pack(), times_path=""))
-    layout = replace(StoreLayout(), mapped_file_size_consume_queue=80)
+    layout = Settings(shown={"mappedFileSizeConsumeQueue": 80})
     plan = planning.plan_queue_files(replace(all_runs([scan]), after_loss=column == 1), [scan], layout)
     (file,) = plan.files
     assert list(file.slices) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]

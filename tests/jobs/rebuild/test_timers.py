@@ -18,7 +18,7 @@ from support.timer_model import TimerStart
 from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_timers, timer_settings
 from storeformat.errors import Refused, WrongSettings
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
-from storeformat.store.broker_conf import BrokerConf
+from storeformat.store.settings import Settings
 from udfs.log.timers import TIMER_PROPERTIES
 
 RULES = DecodeRules(properties=tuple(dict.fromkeys((*DISPATCH_PROPERTIES, *TIMER_PROPERTIES))))
@@ -149,16 +149,16 @@ def test_messages_without_a_unique_key() -> None:
 
 def test_timers_that_lie_elsewhere_are_refused() -> None:
     for told, taken in (("100", 100), ("0", 100), ("-1000", 100), ("499", 200), ("500", 500), ("2000000000", 1000)):
-        assert timer_settings(BrokerConf({"timerPrecisionMs": told})).precision_ms == taken
-    assert timer_settings(BrokerConf({"mappedFileSizeTimerLog": "68"})).file_size == 68
+        assert timer_settings(Settings({"timerPrecisionMs": told})).precision_ms == taken
+    assert timer_settings(Settings({"mappedFileSizeTimerLog": "68"})).file_size == 68
     for told in ("67", "52", "0", "-52"):
         with pytest.raises(WrongSettings, match="mappedFileSizeTimerLog"):
-            timer_settings(BrokerConf({"mappedFileSizeTimerLog": told}))
+            timer_settings(Settings({"mappedFileSizeTimerLog": told}))
     for told, window in (("600", 600), ("1", 604_740), ("604800", 604_740)):
-        assert timer_settings(BrokerConf({"timerRollWindowSlot": told})).roll_window_slots == window
+        assert timer_settings(Settings({"timerRollWindowSlot": told})).roll_window_slots == window
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         with pytest.raises(Refused, match=name):
-            timer_settings(BrokerConf({name: "true"}))
+            timer_settings(Settings({name: "true"}))
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from storeformat.queues import rocksdb_pairs
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.store import recovery
 from storeformat.store.rocksdb_queues import StoredEnds
 from udfs.files.rocksdb_pairs import ComparedPart, QueueEnds
 
@@ -53,14 +52,12 @@ def test_a_rebuilt_database_is_as_it_should_be(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("most", "hazards"), [(1, ["lag_beyond_recovery"]), (1000, [])])
-def test_an_empty_database_of_a_killed_broker_lags_as_files_do(
-    root: Path, most: int, hazards: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recovery, "MOST_RECOVERED_SEGMENTS", most)
+def test_an_empty_database_of_a_killed_broker_lags_as_files_do(root: Path, most: int, hazards: list[str]) -> None:
+    settings = {**SETTINGS, "commitLogRecoverMaxNum": most}
     empty(root / "consumequeue")
-    units = verify_here(root, SETTINGS).verdicts.counts["missing_unit"]
+    units = verify_here(root, settings).verdicts.counts["missing_unit"]
     (root / "abort").touch()
-    verdicts = verify_here(root, SETTINGS).verdicts
+    verdicts = verify_here(root, settings).verdicts
     assert verdicts.counts == {}
     assert [row["hazard"] for row in verdicts.hazards] == hazards
     assert f"the queues lag: {units} messages from offset 0 on" in " ".join(verdicts.notes)
