@@ -56,8 +56,7 @@ from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import Runner
-from jobs.table.load import tail_of
-from jobs.table.salvaged_rows import doubt_of
+from jobs.table.load import doubt_of, tail_of
 from storeformat.errors import Refused, UsageError
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from

@@ -38,7 +38,6 @@ from jobs.table import commits, messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, code_of, loads_of, taken_away
 from jobs.table.drafts import Drafts, remove_files_of
 from jobs.table.messages_table import MessagesTable
-from jobs.table.salvaged_rows import doubt_of, first_doubt, replace_rows
 from storeformat import __version__
 from storeformat.arrays import Structs
 from storeformat.errors import Refused, StoreFormatError, UsageError, WriteFailed, WrongSettings
@@ -56,7 +55,7 @@ from storeformat.store.queue_places import QueueDirectory, queue_directories
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ReadRanges, proven_blocks, proven_ranges
-from udfs.table.rows import NO_DOUBT, RowRules, record_batch
+from udfs.table.rows import NO_DOUBT, Doubt, RowRules, record_batch
 
 _ATTEMPTS = 5
 _PAUSE = 0.5
@@ -329,11 +328,10 @@ class Load:
                 held, missing = self._drafts.take(read.ranges, read.from_offset, read.rules.doubt)
             write = WriteFiles.of(runner.setting, table.path, read, self._run_id)
             written = held + runner.map("write rows", write, missing)
+        removed, kept = table.replaced_files(what, write) if window.repair else ([], [])
         self._commits_after = table.version
-        if not window.repair:
-            return table.append(written, what, state, self._topics)
-        parts = table.files_with(what.cluster, what.broker, what.begin)
-        return replace_rows(table, written, parts, what, state, self._topics, write)
+        commit = table.append([*written, *kept], what, state, self._topics, removed)
+        return replace(commit, rows=sum(file.rows for file in written))
 
     def _metadata(self, window: Window, end: int, damaged: Sequence[LogRange]) -> dict[str, Any]:
         options = self._options
@@ -386,6 +384,28 @@ class Load:
                 f"delayed messages came before they were due ({levels}): messageDelayLevel is not the broker's; "
                 f"--broker-conf FILE --repair-from {window.rows_from} loads them with the right due times"
             )
+
+
+def doubt_of(reading: LogReading) -> Doubt:
+    """Doubtful records: after damage in their segment, with a wrong body CRC, or in a wrong place of a queue."""
+    ranges = [(item.begin, item.end) for item in reading.kept]
+    for item in reading.damaged:
+        after = segment_at(reading.segments, max(item.end - 1, item.begin))
+        ranges.append((item.begin, after.end if after else item.end))
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    wrong = sorted(stray.offset for stray in reading.losses.strays) if reading.salvaged else []
+    return Doubt(tuple(merged), tuple(wrong))
+
+
+def first_doubt(doubt: Doubt, rows_from: int) -> int | None:
+    """First doubtful offset from ``rows_from`` on."""
+    begins = [max(begin, rows_from) for begin, end in doubt.ranges if end > rows_from]
+    return min([*begins, *(offset for offset in doubt.wrong if offset >= rows_from)], default=None)
 
 
 def row_reader(

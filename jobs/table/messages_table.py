@@ -22,7 +22,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -30,7 +30,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -41,7 +40,7 @@ from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, Wri
 from storeformat.limits import READ_WHOLE
 from storeformat.storage import files, locations
 from udfs.table import schemas
-from udfs.table.parquet_files import NO_DATE, PARTITION, WrittenFile
+from udfs.table.parquet_files import NO_DATE, PARTITION, RangeFiles, WriteFiles, WrittenFile
 from udfs.table.table_files import TableFile, dataset_of
 
 TIME_ZONE = "rocketmq.timeZone"
@@ -211,8 +210,8 @@ class MessagesTable:
             return path.removeprefix("file:").removeprefix("//")
         return path + locations.split_settings(self.path)[1]  # what opens the table's place opens that, too
 
-    def files_with(self, cluster: str, broker: str, begin: int) -> Iterator[tuple[RemoveAction, Iterator[pa.Table]]]:
-        """Each file with rows of a broker from ``begin`` on: its removal, and its other rows in order."""
+    def replaced_files(self, what: BrokerRows, write: WriteFiles) -> tuple[list[RemoveAction], list[WrittenFile]]:
+        """Removals of the files with rows that a repair replaces, and new files of their other rows."""
         if self.properties.get("delta.appendOnly", "false").lower() == "true":
             raise Refused("delta.appendOnly keeps the rows that a repair replaces", path=self.path)
         with reading(self.path):
@@ -220,26 +219,28 @@ class MessagesTable:
         if marked:
             advice = "REORG TABLE ... APPLY (PURGE) writes them without"
             raise Refused("files of the table have deletion vectors", path=self.path, advice=advice)
-        of_broker = (pc.field("cluster") == cluster) & (pc.field("broker") == broker)
-        condition = of_broker & (pc.field("commit_log_offset") >= begin)
-        with reading(self.path):
-            for file in self.files:
-                if file.largest is not None and file.largest < begin:
+        of_broker = (pc.field("cluster") == what.cluster) & (pc.field("broker") == what.broker)
+        replaced = of_broker & (pc.field("commit_log_offset") >= what.begin)
+        removed: list[RemoveAction] = []
+        kept: list[WrittenFile] = []
+        with ExitStack() as streams:
+            for number, file in enumerate(self.files):
+                if file.largest is not None and file.largest < what.begin:
                     continue
-                rows = dataset_of([file], self.schema)
-                if rows.count_rows(filter=condition):
-                    values = {name: None if value is None else str(value) for name, value in file.values.items()}
-                    action = RemoveAction(file.name, True, int(time.time() * 1000), file.size, values)
-                    yield action, self._some_at_a_time(rows, ~condition | condition.is_null())
-
-    def _some_at_a_time(self, rows: pads.Dataset, condition: pc.Expression) -> Iterator[pa.Table]:
-        """Rows by row group: the bodies of a compacted file may exceed memory."""
-        for fragment in rows.get_fragments():
-            for group in fragment.split_by_row_group():
                 with reading(self.path):
-                    some = group.to_table(self.schema, filter=condition)
-                if len(some):
-                    yield some
+                    (fragment,) = dataset_of([file], self.schema).get_fragments()
+                    if not fragment.count_rows(filter=replaced):
+                        continue
+                values = {name: None if value is None else str(value) for name, value in file.values.items()}
+                removed.append(RemoveAction(file.name, True, int(time.time() * 1000), file.size, values))
+                other = RangeFiles(write, number, streams)
+                for group in fragment.split_by_row_group():  # the bodies of a compacted file may exceed memory
+                    with reading(self.path):
+                        rows = group.to_table(self.schema, filter=~replaced | replaced.is_null())
+                    # Their runs are not known: the rows that came next go. A column that a file lacks is NULL.
+                    other.write(rows.drop_columns(list(schemas.RUNS)))
+                kept += other.finish()
+        return removed, kept
 
     def with_columns(self, wanted: Sequence[str]) -> tuple[MessagesTable, list[str]]:
         """Add missing columns in a commit; returns the table and the added names. Raises Overtaken."""

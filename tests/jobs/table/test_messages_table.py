@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -21,8 +21,11 @@ from jobs.table import messages_table
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken, code_of
 from jobs.table.messages_table import IDENTITY, MessagesTable, _is_free, create_table, open_table
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
+from storeformat.record.dispatch import DispatchRules
 from udfs.table import schemas
-from udfs.table.parquet_files import WrittenFile
+from udfs.table.parquet_files import WriteFiles, WrittenFile
+from udfs.table.proven_ranges import ReadRanges
+from udfs.table.rows import RowRules
 from udfs.table.table_files import dataset_of
 
 
@@ -425,8 +428,18 @@ def test_a_table_without_a_time_zone_has_utc(tmp_path: Path) -> None:
     assert table.time_zone == "UTC"
 
 
-def offsets(tables: Iterable[pa.Table]) -> list[list[int]]:
-    return [rows["commit_log_offset"].to_pylist() for rows in tables]
+def replaced(path: str, begin: int) -> tuple[list[str], list[int]]:
+    """Names of the files that a repair removes, and offsets of the rows that it writes again, a row group each."""
+    write = WriteFiles(path, ReadRanges((), RowRules(DispatchRules(()))), "zstd")
+    removed, kept = MessagesTable(path).replaced_files(replace(rows_to(99), begin=begin), write)
+    groups = [pq.ParquetFile(Path(path, file.path)) for file in kept]
+    found = [
+        one.read_row_group(number, ["commit_log_offset"])["commit_log_offset"].to_pylist()
+        for one in groups
+        for number in range(one.num_row_groups)
+    ]
+    assert not any(set(schemas.RUNS) & set(one.schema_arrow.names) for one in groups)
+    return [action.path for action in removed], found
 
 
 def test_what_a_repair_replaces(path: str) -> None:
@@ -436,9 +449,8 @@ def test_what_a_repair_replaces(path: str) -> None:
     other = whole.set_column(1, whole.schema.field(1), pa.array(["z", "b"]))
     pq.write_table(other, Path(path, mixed.path))
     MessagesTable(path).append([mixed, written(path, 20, 30)], rows_to(40), None, ())
-    found = [(action.path, offsets(tables)) for action, tables in MessagesTable(path).files_with("c", "b", 10)]
-    assert found == [("store_date=2023-11-14/b-0.parquet", [[0]]), ("store_date=2023-11-14/b-20.parquet", [])]
-    assert list(MessagesTable(path).files_with("c", "b", 40)) == []
+    assert replaced(path, 10) == (["store_date=2023-11-14/b-0.parquet", "store_date=2023-11-14/b-20.parquet"], [[0]])
+    assert replaced(path, 40) == ([], [])
 
 
 def test_rows_that_stay_come_a_row_group_at_a_time(path: str) -> None:
@@ -446,12 +458,11 @@ def test_rows_that_stay_come_a_row_group_at_a_time(path: str) -> None:
     one = written(path, *range(0, 50, 10))
     pq.write_table(pq.read_table(Path(path, one.path), partitioning=None), Path(path, one.path), row_group_size=2)
     MessagesTable(path).append([one], rows_to(50), None, ())
-    ((_, tables),) = MessagesTable(path).files_with("c", "b", 40)
-    assert offsets(tables) == [[0, 10], [20, 30]]
+    assert replaced(path, 40)[1] == [[0, 10], [20, 30]]
 
 
 def test_rows_that_only_come_are_not_replaced(path: str) -> None:
     load(path, 0)
     DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(Refused, match=r"delta\.appendOnly keeps the rows that a repair replaces"):
-        list(MessagesTable(path).files_with("c", "b", 0))
+        replaced(path, 0)

@@ -13,7 +13,7 @@ from support.loading import load_here
 from support.store_builder import LogBuilder
 
 from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state
-from jobs.table.salvaged_rows import first_doubt
+from jobs.table.load import first_doubt
 from udfs.table import schemas
 from udfs.table.rows import Doubt
 
