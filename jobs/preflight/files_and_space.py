@@ -162,7 +162,7 @@ def not_files(store: StoppedStore) -> Iterator[Reason]:
     DefaultMessageStore end its start (4.9.8 to 5.5.0), its ``abort`` and TimerCheckpoint from 5.0.0 on.
     """
     since_5_0 = (ABORT, "timerwheel", "config/timercheck") if store.rules.reads_batches_and_timers else ()
-    single = [local_status.status_of(store.place(name)) for name in (LOCK, CHECKPOINT, *since_5_0)]
+    single = [files.status_of(store.place(name)) for name in (LOCK, CHECKPOINT, *since_5_0)]
     numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):
         if status is not None and status.size < 0 and not stat.S_ISLNK(status.mode):  # a file is made where it leads
@@ -176,7 +176,7 @@ def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
     Mirrors DefaultMessageStore's RandomAccessFile of ``lock``, DefaultMappedFile#init, StoreCheckpoint and
     ConfigManager#persist, which all open for reading and writing (4.9.8 to 5.5.0).
     """
-    owner = local_status.status_of(store.log.directories[0])
+    owner = files.status_of(store.log.directories[0])
     if owner is None or owner.owner == 0:
         return
     shut = [file.path for file in _opened_files(store) if not file.may_write(owner.owner, owner.group)]
@@ -187,7 +187,7 @@ def not_the_brokers(store: StoppedStore) -> Iterator[Reason]:
 
 def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
     for name in ("", LOCK, CHECKPOINT, ABORT, "config", INDEX, "timerwheel", "timerlog", *QUEUE_KINDS):
-        status = local_status.status_of(store.place(name) if name else store.root)
+        status = files.status_of(store.place(name) if name else store.root)
         if status is not None:
             yield status
     yield from store.log.files

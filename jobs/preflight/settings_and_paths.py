@@ -22,7 +22,7 @@ from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.javacompat import parse_int
 from storeformat.javaproperties import as_written
-from storeformat.storage import local_status, outputs
+from storeformat.storage import files, local_status, outputs
 from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.segment_files import paths_unread_by_broker
 from storeformat.store.setting_names import MOVES
@@ -63,7 +63,7 @@ def other_store(store: StoppedStore) -> Iterator[Reason]:
     if is_relative:
         which = "a path relative to where it is started"
     else:
-        which = "which does not exist" if local_status.status_of(named) is None else "which is another store"
+        which = "which does not exist" if files.status_of(named) is None else "which is another store"
     right, option = f"{_ROOT}={as_written(store.root)}", command("--set", f"{_ROOT}={store.root}")
     yield Reason.of("store_path.other", named=named, which=which, root=store.root, right=right, option=option)
 
@@ -78,7 +78,7 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
     for setting in (_LOG, _READ_ONLY) if several else (_LOG,):
         paths = store.settings.paths(setting)
         for path in paths:
-            status = local_status.status_of(path)
+            status = files.status_of(path)
             relative = not path.startswith("/")
             absent = status is None or not status.is_directory or relative
             if not absent and _holds_segments(path):

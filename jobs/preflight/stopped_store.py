@@ -12,7 +12,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
-from storeformat.storage import files, local_status, locations, rocksdb
+from storeformat.storage import files, locations, rocksdb
 from storeformat.store import queue_ends
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
 from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
@@ -122,7 +122,7 @@ def read_stopped_store(
         raise NotAStore("a broker starts on a local disk only", path=root)
     store = find_store(root, settings, version)
     settings, rules, log = store.settings, store.rules, log_files(store.root, store.settings)
-    if all(local_status.status_of(path) is None for path in log.directories):
+    if all(files.status_of(path) is None for path in log.directories):
         raise MissingInput(
             "there is no commit log", path=log.directories[0], advice="--store must be the broker's storePathRootDir"
         )

@@ -61,7 +61,7 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
 
 def refuse_other_user(root: str) -> None:
     """Require the owner of the store; the advice is the command to run as that user."""
-    status = local_status.status_of(root)
+    status = files.status_of(root)
     if status is None or status.owner == os.geteuid():
         return
     become = ["setpriv", "--reuid", str(status.owner), "--regid", str(status.group), "--clear-groups"]

@@ -137,6 +137,18 @@ def list_directory(path: str) -> list[FileStatus] | None:
     return sorted(entries, key=lambda entry: entry.name)
 
 
+def status_of(path: str) -> FileStatus | None:
+    """Status of a path; None if it does not exist or is a broken link."""
+    if locations.is_local(path):
+        with reading(path), suppress(FileNotFoundError, NotADirectoryError):
+            return status(locations.name_of(path), path, os.stat(locations.local_path(path)))
+        return None
+    filesystem, inner = resolve(path)
+    with reading(path):
+        info = filesystem.get_file_info(inner)
+    return None if info.type == pafs.FileType.NotFound else _object_status(locations.parent_of(path), info)
+
+
 def status(name: str, path: str, found: os.stat_result) -> FileStatus:
     """The status of a local name."""
     size = found.st_size if stat.S_ISREG(found.st_mode) else -1

@@ -33,13 +33,6 @@ class Space:
         return -(-used * 100 // max(used + self.available, 1))
 
 
-def status_of(path: str) -> FileStatus | None:
-    """Status of a path; None if it does not exist or is a broken link."""
-    with files.reading(path), suppress(FileNotFoundError, NotADirectoryError):
-        return files.status(locations.name_of(path), path, os.stat(locations.local_path(path)))
-    return None
-
-
 def statuses_in(directory: str) -> list[FileStatus]:
     """Status of each name in a directory, sorted; empty without the directory. A broken link has size -1."""
     with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):

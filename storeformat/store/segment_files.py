@@ -238,7 +238,7 @@ def _directories(root: str, settings: Settings) -> list[str]:
         return found or [locations.join(root, COMMIT_LOG)]
     there: dict[str, str] = {}
     for path in settings.paths(*_PATHS):
-        if local_status.status_of(path) is not None:
+        if files.status_of(path) is not None:
             there.setdefault(outputs.resolved(path), path)
     return list(there.values()) or [locations.join(root, COMMIT_LOG)]
 

@@ -25,8 +25,14 @@ from storeformat.store.broker_rules import (
     release_numbers,
     rules_of,
 )
-from storeformat.store.config.config_files import CONSUMER_OFFSETS, DECODERS, LMQ_OFFSETS, ConfigFile, read_config
-from storeformat.store.config.topic_config import compacted_topics
+from storeformat.store.config.config_files import (
+    CONSUMER_OFFSETS,
+    DECODERS,
+    LMQ_OFFSETS,
+    TOPICS_JSON,
+    ConfigFile,
+    read_config,
+)
 from storeformat.store.layout import (
     BATCH_CONSUME_QUEUE,
     CHECKPOINT,
@@ -84,7 +90,8 @@ class Store:
     def compacted_topics(self) -> frozenset[str]:
         """Topics served from ``compaction/``, which the broker fills only from what it dispatches."""
         on = self.rules.reads_batches_and_timers and self.settings.flag("enableCompaction")
-        return compacted_topics(self.root) if on else frozenset()
+        topics = self.configs[TOPICS_JSON].value if on else None
+        return frozenset(topic for topic, own in (topics or {}).items() if own.compacted)
 
     @property
     def is_slave(self) -> bool:

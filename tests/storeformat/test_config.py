@@ -341,7 +341,7 @@ def configured(root: Path, name: str, text: str) -> None:
 
 
 TABLE = '{"topicConfigTable":{"A":{"attributes":{"queue.type":"BatchCQ"}},"B":{"attributes":{"queue.type":"SimpleCQ"}},'
-TABLE += '"C":{"attributes":null},"D":{},"E":5}}'
+TABLE += '"C":{"attributes":null},"D":{}}}'
 
 
 def test_topics_of_batches_are_named_configured_or_there(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.storage import extents, files, local_files, local_status
 from storeformat.storage.files import FileStatus, RangeReader
 from storeformat.storage.local_files import data_ranges
-from storeformat.storage.local_status import Space, free_space, space_of, status_of, statuses_in
+from storeformat.storage.local_status import Space, free_space, space_of, statuses_in
 
 
 # --------------------------------------------------------------------------------------------------------- files
@@ -363,7 +363,7 @@ def test_a_directory_with_links(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a").write_bytes(b"1")
     os.utime(tmp_path / "a", (5, 7))
-    one = status_of(str(tmp_path / "a"))
+    one = files.status_of(str(tmp_path / "a"))
     assert one is not None
     assert (one.name, one.size, one.modified_ms, one.owner, one.is_directory) == ("a", 1, 7000, os.geteuid(), False)
     (tmp_path / "c").symlink_to(tmp_path / "a")
@@ -372,7 +372,7 @@ def test_a_directory_with_links(tmp_path: Path) -> None:
     found = [(file.name, file.size) for file in statuses_in(str(tmp_path))]
     assert found == [("a", 1), ("b", -1), ("c", 1), ("d", -1), ("e", -1)]
     assert statuses_in(str(tmp_path / "nowhere")) == []
-    assert status_of(str(tmp_path / "d")) is None
+    assert files.status_of(str(tmp_path / "d")) is None
 
 
 @pytest.mark.parametrize(
@@ -388,11 +388,11 @@ def test_who_may_write(mode: int, user: int, group: int, may: bool) -> None:
 def test_names_that_cannot_be_asked_about(tmp_path: Path) -> None:
     long = str(tmp_path / ("a" * 300))
     said = {"what": "cannot be read: File name too long", "path": long}
-    assert refusal(MissingInput, lambda: status_of(long)) == said
+    assert refusal(MissingInput, lambda: files.status_of(long)) == said
     assert refusal(MissingInput, lambda: statuses_in(long)) == said
     assert refusal(MissingInput, lambda: space_of(long)) == said
     (tmp_path / "file").touch()
-    assert status_of(str(tmp_path / "file" / "below")) is None
+    assert files.status_of(str(tmp_path / "file" / "below")) is None
     assert statuses_in(str(tmp_path / "file")) == []
 
 

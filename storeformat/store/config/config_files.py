@@ -32,16 +32,19 @@ from enum import Enum
 from typing import Any
 
 from storeformat.errors import MissingInput
-from storeformat.storage import files, local_status, locations
+from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config import fastjson
-from storeformat.store.config.topic_config import DEFAULT_QUEUES, has_batch_queues
 from storeformat.store.layout import LOCK
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
 
+TOPICS_JSON = "topics.json"
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
+
+BATCH_QUEUES = "BatchCQ"
+DEFAULT_QUEUES = 16  # read and write queues of an entry without the field (TopicConfig)
 
 _INT, _LONG = 1 << 31, 1 << 63
 _LOOKS, _PAUSE_S = 20, 0.05
@@ -119,7 +122,7 @@ def _read_once(root: str, name: str) -> ConfigFile:
 
 
 def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
-    status = local_status.status_of(path)
+    status = files.status_of(path)
     if status is None:
         return ConfigCopy(path, FileState.ABSENT)
     if status.is_directory:
@@ -129,7 +132,7 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     try:
         text = files.read_bytes(path).decode("utf-8", "replace")
     except MissingInput as error:
-        now = local_status.status_of(path)
+        now = files.status_of(path)
         if now is None:
             return ConfigCopy(path, FileState.ABSENT)
         if now.size >= status.size:
@@ -174,19 +177,23 @@ def decode_delay_offsets(document: Any) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class TopicQueues:
-    """Read and write queues of a topic, and whether they are BatchCQ."""
+    """Read and write queues of a topic; whether they are BatchCQ, or served from ``compaction/`` (5.1.0)."""
 
     read: int
     write: int
     batch: bool = False
+    compacted: bool = False
 
 
 def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
     """Topics of ``topics.json`` (TopicConfigSerializeWrapper)."""
-    return {
-        topic: TopicQueues(_queues(entry, "read"), _queues(entry, "write"), has_batch_queues(entry))
-        for topic, entry in _entries(document, "topicConfigTable").items()
-    }
+    found = {}
+    for topic, entry in _entries(document, "topicConfigTable").items():
+        attributes = own if isinstance(own := entry.get("attributes"), dict) else {}
+        batch = attributes.get("queue.type") == BATCH_QUEUES
+        compacted = attributes.get("cleanup.policy") == "COMPACTION"
+        found[topic] = TopicQueues(_queues(entry, "read"), _queues(entry, "write"), batch, compacted)
+    return found
 
 
 def _queues(entry: Mapping[str, Any], use: str) -> int:
@@ -198,7 +205,7 @@ def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:
 
 
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
-    "topics.json": decode_topics,
+    TOPICS_JSON: decode_topics,
     CONSUMER_OFFSETS: decode_consumer_offsets,
     LMQ_OFFSETS: decode_light_groups,
     "subscriptionGroup.json": lambda document: _entries(document, "subscriptionGroupTable"),

@@ -94,7 +94,7 @@ class TimerFiles:
 
 def read_timer_files(root: str) -> TimerFiles:
     """Timer state of a store root."""
-    wheel = local_status.status_of(locations.join(root, WHEEL))
+    wheel = files.status_of(locations.join(root, WHEEL))
     logs = local_status.statuses_in(locations.join(root, LOG))
     check = _timer_check(locations.join(root, CONFIG, TIMER_CHECK))
     return TimerFiles(

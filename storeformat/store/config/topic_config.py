@@ -33,12 +33,10 @@ from storeformat.record.decode import is_directory_name
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.store.config import fastjson
+from storeformat.store.config.config_files import BATCH_QUEUES, CONFIG, DEFAULT_QUEUES, TOPICS_JSON, read_config
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
-TOPICS = "config/topics.json"
-
-_BATCH = "BatchCQ"
-DEFAULT_QUEUES = 16  # read and write queues of an entry without the field (TopicConfig)
+TOPICS = f"{CONFIG}/{TOPICS_JSON}"
 READ_AND_WRITE = 6
 _FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16  # of more queues, one in 16 must have a message in the log
 MADE_BY_BROKER = frozenset(
@@ -64,48 +62,21 @@ def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
 
 
 def topic_configuration(root: str) -> dict[str, Any] | None:
-    """Parsed ``config/topics.json`` of a store, or its backup, as a broker would read it."""
-    for path in (locations.join(root, TOPICS), locations.join(root, TOPICS + ".bak")):
-        if not files.size_of(path):
-            continue
-        try:
-            found = fastjson.parse(files.read_bytes(path).decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            continue  # the broker falls back to the backup, too
-        if isinstance(found, dict) and isinstance(found.get("topicConfigTable"), dict):
-            return found
-    return None
+    """The document of ``config/topics.json``, or its backup, with all its fields; None without one."""
+    taken = read_config(root, TOPICS_JSON).taken
+    return dict(fastjson.parse(taken.text)) if taken is not None and taken.value else None
 
 
 def configured_batch_topics(root: str) -> set[str] | None:
     """BatchCQ topics in ``config/topics.json``; None without the file."""
-    found = topic_configuration(root)
-    if found is None:
-        return None
-    table = found["topicConfigTable"].items()
-    return {topic for topic, entry in table if has_batch_queues(entry) and is_directory_name(topic.encode())}
-
-
-def compacted_topics(root: str) -> frozenset[str]:
-    """Topics served from ``compaction/`` (``cleanup.policy=COMPACTION``, 5.1.0)."""
-    table = (topic_configuration(root) or {"topicConfigTable": {}})["topicConfigTable"].items()
-    return frozenset(topic for topic, entry in table if _attribute(entry, "cleanup.policy") == "COMPACTION")
-
-
-def has_batch_queues(entry: Any) -> bool:
-    """True if a topic's entry has ``queue.type=BatchCQ``."""
-    return _attribute(entry, "queue.type") == _BATCH
-
-
-def _attribute(entry: Any, name: str) -> Any:
-    attributes = entry.get("attributes") if isinstance(entry, dict) else None
-    return attributes.get(name) if isinstance(attributes, dict) else None
+    topics = read_config(root, TOPICS_JSON).value
+    return topics and {topic for topic, own in topics.items() if own.batch and is_directory_name(topic.encode())}
 
 
 def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
     """Configuration of one topic."""
     return {
-        "attributes": {"queue.type": _BATCH} if batch else {},
+        "attributes": {"queue.type": BATCH_QUEUES} if batch else {},
         "order": False,
         "perm": READ_AND_WRITE,
         "readQueueNums": queues,

@@ -20,7 +20,7 @@ from jobs.preflight import configuration, files_and_space, offsets_and_timers, q
 from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
 from storeformat.errors import MissingInput, NotAStore, RecordDefect
 from storeformat.log.log_tail import LogTail
-from storeformat.storage import broker_lock, local_status
+from storeformat.storage import broker_lock, files, local_status
 from storeformat.storage.files import FileStatus
 from storeformat.storage.local_status import Space
 from storeformat.store import recovery
@@ -169,13 +169,13 @@ def test_files_of_another_user(store: StoreToStart, monkeypatch: pytest.MonkeyPa
     for name in ("checkpoint", "abort", "config/topics"):
         (store.root / name).mkdir() if name == "config/topics" else (store.root / name).touch()
     shut = [str(store.root / name).rstrip("/") for name in OPENED[:count]]
-    status_of, statuses_in = local_status.status_of, local_status.statuses_in
+    status_of, statuses_in = files.status_of, local_status.statuses_in
 
     def given(status: FileStatus) -> FileStatus:
         user = 0 if status.path in {*shut, str(store.root / "config" / "topics")} else 12_345
         return replace(status, owner=user, group=user + 1, mode=status.mode & ~0o777 | mode)
 
-    monkeypatch.setattr(local_status, "status_of", lambda path: (found := status_of(path)) and given(found))
+    monkeypatch.setattr(files, "status_of", lambda path: (found := status_of(path)) and given(found))
     monkeypatch.setattr(local_status, "statuses_in", lambda path: [given(found) for found in statuses_in(path)])
     if mode == 0o644:  # a directory has to let its owner search, too
         monkeypatch.setattr(
