@@ -10,9 +10,9 @@ files that were added       with the smallest and largest values that Delta skip
 user metadata of a commit   range, settings and program version, for people: DESCRIBE HISTORY
 ==========================  ==========================================================================================
 
-An append checks its broker's transactions of this epoch and the next, and fails if another commit has written one
-since. delta-rs commits only directly after the version that was read. So one of two loads of a broker passes; loads of
-different brokers do not conflict.
+delta-rs refuses a commit if one after the version that was read has a transaction of the same name: one of two loads of
+a broker passes, and loads of different brokers do not conflict. A repair also records the epoch before, as an append at
+the same time does. It passes only directly after the version that was read.
 
 ``RESTORE TABLE ... TO VERSION``, and FSCK for lost files, remove rows but keep Delta's transactions; only the history
 shows it, read back from the newest commit to the load: ``operation`` is RESTORE or FSCK, ``operationParameters`` has
@@ -92,16 +92,16 @@ def code_of(topics: Sequence[str]) -> int:
     return zlib.crc32("\n".join(topics).encode()) if topics else 0
 
 
-def obstacle(metadata: Mapping[str, Any]) -> str | None:
-    """Property or column of a table's ``metadata`` that plain files of rows would violate."""
-    for name, value in metadata["configuration"].items():
+def obstacle(properties: Mapping[str, str], schema: str, partition_columns: Sequence[str]) -> str | None:
+    """Property or column of a table that plain files of rows would violate; ``schema`` is Delta's JSON."""
+    for name, value in properties.items():
         if name.startswith("delta.constraints."):
             return f"the constraint {name.rpartition('.')[2]}"
         if name == "delta.columnMapping.mode" and value != "none":
             return "column mapping"
-    if metadata["partitionColumns"] != list(schemas.PARTITION_COLUMNS):
-        return f"other partitions than store_date ({', '.join(metadata['partitionColumns']) or 'none'})"
-    for field in json.loads(metadata["schemaString"])["fields"]:
+    if tuple(partition_columns) != schemas.PARTITION_COLUMNS:
+        return f"other partitions than store_date ({', '.join(partition_columns) or 'none'})"
+    for field in json.loads(schema)["fields"]:
         if special := field["metadata"].keys() - {"comment"}:
             return f"{min(special)} of column {field['name']}"
         if not field["nullable"]:
@@ -113,23 +113,18 @@ def recorded_by(what: BrokerRows, topics: Sequence[str], transaction: Callable[[
     """The transactions of a load; ``transaction`` gives the previous ones."""
     prefix = application_prefix(what.cluster, what.broker)
     found = {f"{prefix}{what.epoch}": what.done}
+    if what.epoch:
+        before = f"{prefix}{what.epoch - 1}"
+        found[before] = transaction(before) or 0
     if topics:
         found[f"{prefix}{_TOPICS}/{what.epoch}"] = code_of(topics)
     if what.tail is not None:
         found[f"{prefix}{_TAIL}/{what.epoch}"] = what.tail
     if what.salvaged_from is not None:
         name = f"{prefix}{_SALVAGED}/{what.epoch}"
-        before = transaction(name)
-        found[name] = what.salvaged_from if before is None else min(what.salvaged_from, before)
+        first = transaction(name)
+        found[name] = what.salvaged_from if first is None else min(what.salvaged_from, first)
     return found
-
-
-def refuse_overtaken(transaction: Callable[[str], int | None], what: BrokerRows, seen: BrokerState | None) -> None:
-    """Raise Overtaken if the broker's transactions changed since ``seen``, or a repair began the next epoch."""
-    prefix = application_prefix(what.cluster, what.broker)
-    epoch, end = (seen.epoch, seen.end) if seen and seen.recorded else (what.epoch, None)
-    if transaction(f"{prefix}{epoch}") != end or transaction(f"{prefix}{epoch + 1}") is not None:
-        raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile")
 
 
 def application_prefix(cluster: str, broker: str) -> str:

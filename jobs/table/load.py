@@ -16,7 +16,7 @@ import time
 import uuid
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,7 +139,7 @@ class Load:
 
     def run(self) -> dict[str, Any]:
         try:
-            facts = self._with_attempts(self._attempt)
+            facts = self._with_attempts()
             return facts | self._sound_again(facts)
         except BaseException:
             if not self._may_be_committed():
@@ -159,10 +159,10 @@ class Load:
             return True
         return table is None or table.version != self._commits_after
 
-    def _with_attempts(self, do: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _with_attempts(self) -> dict[str, Any]:
         for attempt in range(_ATTEMPTS):
             try:
-                return do()
+                return self._attempt()
             except commits.Overtaken as overtaken:  # noqa: PERF203  (a retry)
                 self._commits_after = None
                 self._reporter.say(f"another load committed first, trying again ({overtaken})")
@@ -184,23 +184,21 @@ class Load:
         known_end = self._reading.end if self._reading else options.until_offset
         if state and known_end is not None and known_end <= state.end and options.repair_from is None:
             return self._facts(None, table, Window(state.end, state.end), state.end)
-        window = plan_window(options, self._store.segments, state, self._newest_row(table, state))
+        below = state.end if state and options.repair_from is None else options.repair_from
+        last = table.last_row(options.cluster, options.broker, below) if table and below is not None else None
+        window = plan_window(options, self._store.segments, state, last)
         is_new = table is None
         if table is None and not options.dry_run:  # tasks write into its directory
             table = messages_table.create_table(self._path, time_zone=zone, bodies=options.with_bodies)
         elif table is not None and not options.dry_run and not nothing_follows(self._store.segments, window):
-            table = self._with_columns(table)
+            table, added = table.with_columns(schemas.messages(bodies=options.with_bodies).names)
+            for name in added:
+                self._reporter.note(f"the table got the column {name}, which older rows do not have")
         reading = self._read(table, window, zone)
         self._check_continues(None if is_new else table, window, reading)
         if table is None or options.dry_run or (reading.end == window.rows_from and not window.repair and not is_new):
             return self._facts(None, None if is_new else table, window, reading.end)
         return self._facts(self._commit(table, state, window, reading, zone), table, window, reading.end)
-
-    def _with_columns(self, table: MessagesTable) -> MessagesTable:
-        whole, missing = table.with_columns(schemas.messages(bodies=self._options.with_bodies).names)
-        for name in missing:
-            self._reporter.note(f"the table got the column {name}, which older rows do not have")
-        return whole
 
     def _sound_again(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Report facts on rows that were read past damage, once the log is sound again."""
@@ -221,13 +219,6 @@ class Load:
         )
         return {"differs": True, "repair_from": begin}
 
-    def _newest_row(self, table: MessagesTable | None, state: BrokerState | None) -> Row | None:
-        options = self._options
-        if table is None or state is None:
-            return None
-        below = state.end if options.repair_from is None else options.repair_from
-        return next(iter(table.last_rows(options.cluster, options.broker, below, 1)), None)
-
     def _check_not_restored(self, table: MessagesTable | None, state: BrokerState | None) -> None:
         options = self._options
         if table is None or state is None or not state.recorded:
@@ -236,7 +227,7 @@ class Load:
         if taken is None:
             return
         version, operation = taken
-        last = next(iter(table.last_rows(options.cluster, options.broker, state.end, 1)), None)
+        last = table.last_row(options.cluster, options.broker, state.end)
         log_begin = self._store.segments[0].base
         reached = log_begin if operation == "FSCK" else max(end_of(last) or 0, log_begin)
         if options.repair_from is None or options.repair_from > reached:
@@ -375,8 +366,7 @@ class Load:
         options = self._options
         if self._levels_shown or table is None or not (commit and commit.rows and commit.delayed):
             return
-        newest = messages_table.open_table(self._path) or table
-        shortest = shortest_delays(newest, options.cluster, options.broker, window.rows_from)
+        shortest = shortest_delays(table, options.cluster, options.broker, window.rows_from)
         early = too_early(shortest, self._store.dispatch_rules().delay_millis)
         if early:
             levels = ", ".join(f"level {level}: {shortest[level]:,} ms" for level in early)

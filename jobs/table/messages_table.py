@@ -2,7 +2,7 @@
 
 ====================  ================================================================================================
 appends, repairs      tasks write Parquet; one transaction names added and removed files
-exactly once          a version is committed only directly after the one that was read (``commits``)
+exactly once          delta-rs refuses a commit after another one with the same transactions (``commits``)
 features              what delta-rs cannot write, or what demands more of rows than our files provide, is refused by
                       name (``_FEATURES``, ``commits.obstacle``)
 its log               a checkpoint, or every version since the first
@@ -59,8 +59,9 @@ _FEATURES = frozenset({
 """Features with which delta-rs 1.6 commits, tested with Spark's tables (see also ``commits.obstacle``)."""
 
 _NEAR = 64 << 20
-_ATTEMPTS = 20
+_COMMIT_RETRIES = 20
 _VERSIONS_A_CHECKPOINT = 10
+"""Without ``delta.checkpointInterval``, as Delta does."""
 _VERSION = re.compile(r"\d{20}\.(.+\.)?(json|parquet)")
 _TROUBLE = ("PermissionDenied", "Permission denied", "Operation not permitted", "NotADirectory", "Not a directory",
             "No space left", "StorageFull", "Read-only file system", "ReadOnlyFilesystem")  # fmt: skip
@@ -88,24 +89,15 @@ class MessagesTable:
         try:
             self._table = deltalake.DeltaTable(uri, storage_options=options)
         except (exceptions.DeltaError, OSError) as error:
-            raise NoTable(_first_line(error)) from error
+            raise NoTable(files.first_line(error)) from error
 
     @property
     def version(self) -> int:
         return int(self._table.version())
 
-    @cached_property
-    def metadata(self) -> dict[str, Any]:
-        found = self._table.metadata()
-        return {
-            "configuration": {name: value for name, value in found.configuration.items() if value is not None},
-            "schemaString": self._table.schema().to_json(),
-            "partitionColumns": list(found.partition_columns),
-        }
-
     @property
     def properties(self) -> dict[str, str]:
-        return dict(self.metadata["configuration"])
+        return {name: value for name, value in self._table.metadata().configuration.items() if value is not None}
 
     @property
     def time_zone(self) -> str:
@@ -123,7 +115,11 @@ class MessagesTable:
     def obstacle(self) -> str | None:
         protocol = self._table.protocol()
         unknown = {*(protocol.writer_features or ()), *(protocol.reader_features or ())} - _FEATURES
-        return f"the table feature {min(unknown)}" if unknown else commits.obstacle(self.metadata)
+        if unknown:
+            return f"the table feature {min(unknown)}"
+        return commits.obstacle(
+            self.properties, self._table.schema().to_json(), self._table.metadata().partition_columns
+        )
 
     def transaction(self, name: str) -> int | None:
         """What an application recorded last, unless it has expired."""
@@ -162,6 +158,9 @@ class MessagesTable:
             found = self.answer(newest, cluster, broker, 0, below).to_pylist()
         return found
 
+    def last_row(self, cluster: str, broker: str, below: int) -> dict[str, Any] | None:
+        return next(iter(self.last_rows(cluster, broker, below, 1)), None)
+
     def answer(self, question: str, cluster: str, broker: str, begin: int = 0, end: int = 1 << 62) -> pa.Table:
         """Answer an SQL question (DataFusion) about ``mine``, a broker's rows at offsets [begin, end)."""
         of_broker = "cluster = '{}' AND broker = '{}'".format(*(text.replace("'", "''") for text in (cluster, broker)))
@@ -187,7 +186,7 @@ class MessagesTable:
     @cached_property
     def files(self) -> list[TableFile]:
         """Files according to Delta's log; MissingInput for pipes and the like, which would block a reader."""
-        columns = self.metadata["partitionColumns"]
+        columns = self._table.metadata().partition_columns
         with reading(self.path):
             found = [
                 TableFile(
@@ -257,48 +256,34 @@ class MessagesTable:
         self, written: Sequence[WrittenFile], what: BrokerRows, seen: BrokerState | None, topics: Sequence[str],
         removed: Sequence[RemoveAction] = (),
     ) -> Commit:  # fmt: skip
-        """Commit added and removed files after the version that was read; Overtaken if it differs from ``seen``."""
-        table = self
+        """Commit added and removed files. Raises Overtaken if the broker's state is not as ``seen``."""
+        recorded = commits.recorded_state(self.transaction, what.cluster, what.broker)
+        if recorded != (seen if seen and seen.recorded else None) or self.obstacle() is not None:
+            raise Overtaken(f"{what.cluster}/{what.broker} was loaded meanwhile, or the table was changed")
         rows = sum(file.rows for file in written)
         size = sum(file.size for file in written)
         metrics = {"numFiles": str(len(written)), "numOutputBytes": str(size), "numOutputRows": str(rows)}
         now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
+        added = [
             AddAction(file.path, file.size, {PARTITION: file.store_date}, now, True, file.statistics)
             for file in written
         ]
-        actions += removed
-        for attempt in range(1 if removed else _ATTEMPTS):
-            recorded = commits.recorded_by(what, topics, table.transaction)
-            properties = CommitProperties(
-                custom_metadata={"userMetadata": json.dumps(what.metadata), "operationMetrics": metrics},
-                max_commit_retries=0,
-                app_transactions=[Transaction(name, version, now) for name, version in recorded.items()],
-            )
-            commits.refuse_overtaken(table.transaction, what, seen)
-            if table.obstacle() is not None:
-                raise Overtaken("the table was changed meanwhile")
-            try:
-                with _writing(self.path):
-                    table._table.create_write_transaction(
-                        actions, "append", table._table.schema(), list(schemas.PARTITION_COLUMNS),
-                        commit_properties=properties,
-                    )  # fmt: skip
-            except Overtaken:
-                time.sleep(0.01 * attempt)
-                table = _opened(self.path)
-            else:
-                version = table.version + 1
-                table._checkpoint_every_tenth(version)
-                return Commit(version, rows, any(file.delayed for file in written))
-        raise Overtaken("other commits were faster")
-
-    def _checkpoint_every_tenth(self, version: int) -> None:
-        """Write a checkpoint as Delta does without ``delta.checkpointInterval``; a failure is left to a later load."""
-        if version % _VERSIONS_A_CHECKPOINT == 0 and "delta.checkpointInterval" not in self.properties:
-            with suppress(exceptions.DeltaError, OSError):
-                self._table.update_incremental()
+        transactions = commits.recorded_by(what, topics, self.transaction)
+        properties = CommitProperties(
+            custom_metadata={"userMetadata": json.dumps(what.metadata), "operationMetrics": metrics},
+            max_commit_retries=0 if removed else _COMMIT_RETRIES,
+            app_transactions=[Transaction(name, version, now) for name, version in transactions.items()],
+        )
+        with _writing(self.path):
+            self._table.create_write_transaction(
+                [*added, *removed], "append", self._table.schema(), list(schemas.PARTITION_COLUMNS),
+                commit_properties=properties,
+            )  # fmt: skip
+        with suppress(exceptions.DeltaError, OSError):  # the commit stands; a checkpoint is left to a later load
+            self._table.update_incremental()
+            if self.version % _VERSIONS_A_CHECKPOINT == 0 and "delta.checkpointInterval" not in self.properties:
                 self._table.create_checkpoint()
+        return Commit(self.version, rows, any(file.delayed for file in written))
 
 
 def open_table(path: str, *, writes: bool = False) -> MessagesTable | None:
@@ -367,7 +352,10 @@ def create_table(path: str, *, time_zone: str, bodies: bool) -> MessagesTable:
             partition_by=list(schemas.PARTITION_COLUMNS), configuration=properties, storage_options=options,
             raise_if_key_not_exists=False,
         )  # fmt: skip
-    return _opened(path)
+    try:
+        return MessagesTable(path)
+    except NoTable as error:
+        raise Overtaken(f"the table was changed meanwhile: {error}") from error
 
 
 def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
@@ -378,20 +366,13 @@ def refuse_time_zone(table: MessagesTable, asked: str | None) -> str:
     return table.time_zone
 
 
-def _opened(path: str) -> MessagesTable:
-    try:
-        return MessagesTable(path)
-    except NoTable as error:
-        raise Overtaken(f"the table was changed meanwhile: {error}") from error
-
-
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """Turn read errors of a table's files into MissingInput."""
     try:
         yield
     except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
-        raise unreadable(path, _first_line(error)) from error
+        raise unreadable(path, files.first_line(error)) from error
 
 
 def unreadable(path: str, what: str) -> MissingInput:
@@ -410,13 +391,9 @@ def _writing(path: str) -> Iterator[None]:
     except (exceptions.DeltaError, OSError) as error:
         text = str(error)
         if "already exists" in text:
-            raise Overtaken(_first_line(error)) from error
+            raise Overtaken(files.first_line(error)) from error
         sign = next((sign for sign in _TROUBLE if sign in text), None)
-        raise WriteFailed(f"the table cannot be written: {sign or _first_line(error)}", path=path) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+        raise WriteFailed(f"the table cannot be written: {sign or files.first_line(error)}", path=path) from error
 
 
 def place_of(path: str) -> tuple[str, dict[str, str]]:

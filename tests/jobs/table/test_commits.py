@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +11,11 @@ import pytest
 from jobs.table.commits import (
     BrokerRows,
     BrokerState,
-    Overtaken,
     code_of,
     loads_of,
     obstacle,
     recorded_by,
     recorded_state,
-    refuse_overtaken,
     taken_away,
 )
 from udfs.table import schemas
@@ -61,9 +58,9 @@ def metadata(*fields: dict[str, Any], partition: str = "store_date", **configura
         if name not in {field["name"] for field in fields}
     ]
     return {
-        "configuration": {f"delta.{name.replace('_', '.')}": value for name, value in configuration.items()},
-        "schemaString": json.dumps({"type": "struct", "fields": [*ours, *fields]}),
-        "partitionColumns": [partition],
+        "properties": {f"delta.{name.replace('_', '.')}": value for name, value in configuration.items()},
+        "schema": json.dumps({"type": "struct", "fields": [*ours, *fields]}),
+        "partition_columns": [partition],
     }
 
 
@@ -85,32 +82,7 @@ def field(name: str, *, nullable: bool = True, **more: str) -> dict[str, Any]:
     ],
 )
 def test_what_keeps_files_from_being_rows(found: dict[str, Any], expected: str | None) -> None:
-    assert obstacle(found) == expected
-
-
-PREFIX = "rocketmq-store-spark/c/b/"
-
-
-@pytest.mark.parametrize(
-    ("epoch", "seen", "recorded", "overtaken"),
-    [
-        (3, BrokerState(900, 3), {"3": 900}, False),
-        (3, BrokerState(900, 3), {"3": 950}, True),
-        (3, BrokerState(900, 3), {"3": 900, "4": 0}, True),
-        (3, BrokerState(900, 3), {}, True),
-        (0, None, {}, False),
-        (0, None, {"0": 0}, True),
-        (0, None, {"1": 5}, True),
-    ],
-)
-def test_rows_are_added_only_to_the_state_they_were_made_for(
-    epoch: int, seen: BrokerState | None, recorded: dict[str, int], *, overtaken: bool
-) -> None:
-    """Another load of the broker, or a repair, which begins the next epoch, may have been committed meanwhile."""
-    what = BrokerRows("c", "b", 900, 1000, epoch, {})
-    transactions = {f"{PREFIX}{name}": end for name, end in recorded.items()}
-    with pytest.raises(Overtaken, match="c/b was loaded meanwhile") if overtaken else nullcontext():
-        refuse_overtaken(transactions.get, what, seen)
+    assert obstacle(**found) == expected
 
 
 def load(end: int, broker: str = "b") -> dict[str, Any]:

@@ -223,9 +223,9 @@ def test_a_load_that_others_overtake_tries_again(one: Load, monkeypatch: pytest.
     stand_in(monkeypatch, load, "time", sleep=slept.append)
     monkeypatch.setattr(one._reporter, "say", said.append)
     if overtaken < 5:
-        assert one._with_attempts(one._attempt) == {"tries": overtaken + 1}
+        assert one._with_attempts() == {"tries": overtaken + 1}
     else:
-        assert error_of(lambda: one._with_attempts(one._attempt)) == (
+        assert error_of(one._with_attempts) == (
             Refused,
             f"other loads committed first, again and again ({one._path})",
             "if none is at work, one was killed as it made the table: remove the directory with its _delta_log",
