@@ -13,8 +13,17 @@ Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Structs = npt.NDArray[np.void]  # rows of a structured dtype: units, entries, heads
+Table = np.recarray[Any, np.dtype[np.void]]  # rows whose columns are attributes
 
 _SHORT_GROUPS = 1 << 16
+
+
+def table_of(rows: np.dtype[Any], **columns: npt.ArrayLike) -> Table:
+    """A table from its columns; those not given are zero."""
+    table = np.zeros(len(np.asarray(next(iter(columns.values())))), rows).view(np.recarray)
+    for name, column in columns.items():
+        table[name] = column
+    return table
 
 
 def narrow(numbers: npt.NDArray[np.integer]) -> Int32s:

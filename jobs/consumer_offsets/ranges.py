@@ -14,7 +14,7 @@ from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.store.queue_ends import offset_at, queue_ends
 from udfs.log.staged_files import Readers
-from udfs.log.staged_runs import TIME
+from udfs.log.staged_runs import TIME, times_path
 
 TopicQueue = tuple[str, int]
 Range = tuple[int, int]
@@ -43,7 +43,7 @@ def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -
     """Ranges of all queues; ``files_stay`` means that the broker will find the store's current queue files."""
     batches = set(store.batch_topics)
     for scan in reading.scans:
-        batches.update(topic_names([scan.topics[code] for code in np.unique(scan.batches.runs.topic_codes).tolist()]))
+        batches.update(topic_names([scan.topics[code] for code in np.unique(scan.batch_runs.topic_codes).tolist()]))
     found = reading.queue_runs.ranges()
     if locations.is_local(store.root) and not store.queues_in.in_rocksdb:
         for queue in queue_ends(store.root, but=found.keys()):
@@ -58,8 +58,8 @@ def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[Topi
     found = {queue: end for queue, (_, end) in ranges.known.items()}
     table, runs = reading.queue_runs, reading.queue_runs.runs
     with Readers() as readers:
-        for row in np.flatnonzero(table.plan().in_last_life).tolist():
-            path = reading.scans[int(table.scan_of_run[row])].units.times_path
+        for row in np.flatnonzero(table.plan().runs["in_last_life"]).tolist():
+            path = times_path(reading.scans[int(table.scan_of_run[row])].units.path)
             times = readers.rows(path, TIME, int(runs.begins[row]), int(runs.counts[row]))
             later = np.flatnonzero(times >= time)
             if len(later):

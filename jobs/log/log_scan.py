@@ -26,7 +26,6 @@ from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_sp
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
-from udfs.log.batch_queues import NO_BATCHES
 from udfs.log.find_records import SurveyTask
 from udfs.log.scan import ScanTask, SplitScan
 
@@ -255,7 +254,6 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
                 scan,
                 report=replace(scan.report, split=split),
                 topics=lists.setdefault(topics, topics),
-                batches=scan.batches if scan.batches.count else NO_BATCHES,
             )
         )
     return shared

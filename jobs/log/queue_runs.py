@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from storeformat import message as m
-from storeformat.arrays import Bools, Int64s
-from storeformat.queues.consume_queue import RunPositions, place_runs, without_races
-from storeformat.record.dispatch import topic_names
+from storeformat.arrays import Bools, Int64s, Table
+from storeformat.javacompat import decode_java_utf8
+from storeformat.queues.consume_queue import Places, place_runs, without_races
 from udfs.log.scan import SplitScan
-from udfs.log.staged_runs import Runs
-
-_CUT = ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")
+from udfs.log.staged_runs import RUN
 
 _MOST = 1 << 62
 """Bytes: more than any log has."""
@@ -66,54 +64,53 @@ class SharedRoom:
 
 @dataclass(frozen=True)
 class QueueRuns:
-    """One row a run, sorted by ``keys`` (topic number << 32 | queue id). ``after_loss``: lost messages precede it;
+    """Rows of ``RUN``, sorted by ``keys`` (topic number << 32 | queue id). ``after_loss``: lost messages precede it;
     ``begins_anew``: they begin a re-created topic; ``counter_lost``: a unit of queue offset 0 without re-creation;
     ``left_out``: records of no row.
     """
 
-    names: list[str]
     topics: list[bytes]
     keys: Int64s
-    runs: Runs
+    runs: Table
     scan_of_run: Int64s
     after_loss: Bools | None = None
     begins_anew: Bools | None = None
     counter_lost: Bools | None = None
     left_out: int = 0
 
-    def plan(self) -> RunPositions:
+    def plan(self) -> Places:
         runs = self.runs
         firsts = without_races(self.keys, runs.first_queue_offsets, runs.counts, runs.light, self.after_loss)
         return place_runs(self.keys, firsts, runs.counts, self.after_loss, self.begins_anew, self.counter_lost)
 
     def take(self, order: Int64s) -> QueueRuns:
         """Rows in this order, without the marks of losses."""
-        runs = Runs(*(getattr(self.runs, name)[order] for name in Runs.__dataclass_fields__))
+        runs: Table = self.runs.take(order).view(np.recarray)
         lost = None if self.counter_lost is None else self.counter_lost[order]
-        return QueueRuns(self.names, self.topics, self.keys[order], runs, self.scan_of_run[order], counter_lost=lost)
+        return QueueRuns(self.topics, self.keys[order], runs, self.scan_of_run[order], counter_lost=lost)
 
     def queue_at(self, row: int) -> tuple[str, int]:
         return self.queue_of(int(self.keys[row]))
 
     def queue_of(self, key: int) -> tuple[str, int]:
-        return self.names[key >> 32], key & 0xFFFFFFFF
+        return decode_java_utf8(self.topics[key >> 32]), key & 0xFFFFFFFF
 
     def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Queue offsets [begin, end) of each queue with a message in the log, in its last life."""
-        plan = self.plan()
-        live = np.flatnonzero(plan.in_last_life)
+        places = self.plan()
+        live = np.flatnonzero(places.runs["in_last_life"])
         starts = np.flatnonzero(np.diff(self.keys[live], prepend=-1))
         if not len(starts):
             return {}
         begins = np.minimum.reduceat(self.runs.first_queue_offsets[live], starts)
-        rows = zip(plan.queues.tolist(), begins.tolist(), plan.end.tolist(), strict=True)
+        rows = zip(places.queues["key"].tolist(), begins.tolist(), places.queues["end"].tolist(), strict=True)
         return {self.queue_of(key): (max(begin, 0), end) for key, begin, end in rows}
 
     def cut(self, cuts: Mapping[int, int]) -> tuple[QueueRuns, Int64s]:
         """Split rows before unit ``cuts[row]``; also the old row numbers. Log offsets at the cut may be bounds."""
         origin = np.sort(np.append(np.arange(len(self.keys)), np.array(list(cuts), np.int64)))
         table = self.take(origin)
-        runs = replace(table.runs, **{name: getattr(table.runs, name).copy() for name in _CUT})
+        runs = table.runs
         for head in np.flatnonzero(origin[1:] == origin[:-1]).tolist():
             at = cuts[int(origin[head])]
             tail, count = head + 1, int(runs.counts[head])
@@ -123,7 +120,7 @@ class QueueRuns:
             runs.begins[tail] += at
             runs.last_offsets[head] = begin if at == 1 else end - 1
             runs.first_offsets[tail] = end if at == count - 1 else begin + 1
-        return replace(table, runs=runs), origin
+        return table, origin
 
     def births(self) -> dict[tuple[str, int], list[int]]:
         """Log offsets, by queue, of messages with queue offset 0 before which the queue may have been deleted."""
@@ -159,23 +156,24 @@ class QueueRuns:
         """The kept rows under other keys and first queue offsets, and their old row numbers."""
         rows = np.flatnonzero(kept)
         order = rows[np.lexsort((self.runs.first_offsets[rows], keys[rows]))]
-        runs = replace(self.runs, first_queue_offsets=queue_offsets)
+        runs = self.runs.copy()
+        runs["first_queue_offsets"] = queue_offsets
         left_out = int(self.runs.counts[~kept].sum())
         return replace(replace(self, keys=keys, runs=runs).take(order), left_out=left_out), order
 
 
-def all_runs(scans: Sequence[SplitScan]) -> QueueRuns:
-    """The runs of scans in log order."""
+def all_runs(scans: Sequence[SplitScan], *, of_batches: bool = False) -> QueueRuns:
+    """The runs of scans in log order; ``of_batches``: those of BatchCQ topics, rows of ``BATCH_RUN``."""
+    parts = [scan.batch_runs if of_batches else scan.runs for scan in scans]
     topics: dict[bytes, int] = {}
-    parts: list[Int64s] = []
-    for scan in scans:
+    keys = [np.zeros(0, np.int64)]
+    for scan, runs in zip(scans, parts, strict=True):
         codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
-        parts.append((codes[scan.runs.topic_codes] << 32) | scan.runs.queue_ids)
-    keys = np.concatenate([*parts, np.zeros(0, np.int64)])
-    scan_of_run = np.repeat(np.arange(len(scans)), [len(scan.runs.counts) for scan in scans])
-    runs = Runs.concatenate([scan.runs for scan in scans])
-    table = QueueRuns(topic_names(list(topics)), list(topics), keys, runs, scan_of_run)
-    return table.take(np.argsort(keys, kind="stable"))
+        keys.append((codes[runs.topic_codes] << 32) | runs.queue_ids)
+    scan_of_run = np.repeat(np.arange(len(scans)), [len(runs) for runs in parts])
+    rows = np.concatenate(parts) if parts else np.zeros(0, RUN)
+    table = QueueRuns(list(topics), np.concatenate(keys), rows.view(np.recarray), scan_of_run)
+    return table.take(np.argsort(table.keys, kind="stable"))
 
 
 @dataclass(frozen=True)

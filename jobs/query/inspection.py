@@ -81,7 +81,7 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
 
 
 def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
-    runs, batches = scan.runs, scan.batches.runs
+    runs, batches = scan.runs, scan.batch_runs
     yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
     yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
 

@@ -15,11 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from jobs.consumer_offsets.plan import OffsetsPlan, plan_offsets
+from jobs.consumer_offsets.plan import plan_offsets
 from jobs.contract.option_values import CONSUMER_OFFSETS, TIMERS
 from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
@@ -31,6 +33,7 @@ from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings
 from jobs.spark import session
 from jobs.spark.runner import Runner
+from storeformat.arrays import sum_of_offsets
 from storeformat.errors import MissingInput, Refused, StoreFormatError, TotalsDisagree, WriteFailed, WrongSettings
 from storeformat.message import LONGEST_V1_TOPIC
 from storeformat.queues import consume_queue
@@ -40,18 +43,14 @@ from storeformat.storage import files, locations, outputs
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.config.topic_config import TOPICS, number_of_queues, topic_configuration, topics_json
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE
-from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, SLOTS
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from udfs.files.build import (
-    BuildExtFiles,
     BuildFiles,
-    BuildIndexFiles,
-    BuildQueueFiles,
     PlannedIndexFile,
-    PlannedQueueFile,
+    PlannedQueueFiles,
     staged_timestamp,
 )
-from udfs.files.output_files import FileRow, FileRows, OutputDirectory, Totals, batch_of, stored_size
+from udfs.files.output_files import SCHEMA, OutputDirectory, Totals, batch_of, file_row, rows_of, stored_size
 from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
@@ -69,16 +68,12 @@ class Built:
 
     directory: str
     reading: LogReading
-    queues: planning.QueuesPlan | None
-    index: planning.IndexPlan | None
-    rows: FileRows
-    batch_queues: planning.BatchQueuesPlan | None = None
-    topics_added: tuple[str, ...] = ()
-    planned_bytes: int = 0
-    database: DatabasePlan | None = None
-    offsets: OffsetsPlan | None = None
-    timers: TimersPlan | None = None
-    topics_notes: Sequence[str] = ()
+    rows: pa.Table
+    planned_bytes: int
+    facts: dict[str, Any]
+    notes: list[str]
+    lacks_state: bool
+    """Committed offsets of some groups, or timers, could not be rebuilt."""
 
 
 def rebuild(
@@ -90,18 +85,20 @@ def rebuild(
     with_times = (store.settings.flag("enableConsumeQueueExt") or kept.in_rocksdb) and "consumequeue" in options.only
     with_times |= options.consumer_offsets_at is not None
     reading = scan_store(options, store, place.runs, runner, with_times=with_times, looks_at=_looks_at(options))
-    queues = database = None
+    queues: list[planning.QueuesPlan] = []
+    database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
         database = plan_database(reading)
     elif "consumequeue" in options.only:
-        queues = planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)
-    batches = planning.plan_batch_queue_files(reading.scans, store.settings) if queues and store.batch_topics else None
+        queues.append(planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings))
+        if store.batch_topics:
+            queues.append(planning.plan_batch_queue_files(reading.scans, store.settings))
     index = planning.plan_index_files(reading.scans, store.settings, staged_timestamp)
     wanted_index = index if "index" in options.only else None
-    size = planned_bytes(queues, batches, wanted_index, store.settings) + (database.planned_bytes if database else 0)
+    size = planned_bytes(queues, wanted_index, store.settings) + (database.planned_bytes if database else 0)
     if not (options.dry_run or options.ignore_free_space):
         refuse_if_too_large(size, place.made, reading.end - reading.begin)
-    parts: list[FileRows] = []
+    parts: list[pa.RecordBatch] = []
     configuration, added, notes = _topics_json(store, reading) if options.topics_json else (None, [], [])
     offsets = timers = None
     if CONSUMER_OFFSETS in options.only:
@@ -116,21 +113,42 @@ def rebuild(
         parts += [_write_timers(place, timers)] if timers is not None else []
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
-        if batches is not None:
-            parts.append(_build_batch_queues(runner, store, batches, place))
-        if queues is not None and queues.ext_files:
-            parts.append(_build_ext_files(runner, store, queues, place))
-        parts.append(_build_files(runner, store, queues, wanted_index, place))
+        parts += _build_files(runner, store, queues, wanted_index, place)
         if "checkpoint" in options.only:
             checkpoint = _checkpoint(store, reading, index.end_timestamp)
             parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
-    rows = FileRows.concatenate(parts).by_path()
+    rows = pa.Table.from_batches(parts, SCHEMA).sort_by("path")
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
     files.remove_tree(place.runs)
-    return Built(
-        place.made, reading, queues, wanted_index, rows, batches, tuple(added), size, database, offsets, timers, notes
-    )
+    facts = {
+        **_counted(queues, database, wanted_index),
+        "topics_added": added,
+        **(offsets.facts() if offsets else {}),
+        **(timers.facts() if timers else {}),
+        "disk_bytes": size,
+        "queue_notes": [note for plan in queues for note in plan.notes],
+    }
+    notes = [*(offsets.notes() if offsets else ()), *notes, *(timers.notes() if timers else ())]
+    lacks_state = bool((offsets and offsets.lacks_groups) or (timers and timers.unreadable))
+    return Built(place.made, reading, rows, size, facts, notes, lacks_state)
+
+
+def _counted(
+    queues: Sequence[planning.QueuesPlan], database: DatabasePlan | None, index: planning.IndexPlan | None
+) -> dict[str, int]:
+    files = {table.directory: len(table) for plan in queues for table in plan.tables()}
+    units = {plan.files.directory: plan.units for plan in queues}
+    return {
+        "queues": queues[0].queues if queues else database.queues if database else 0,
+        "consume_queue_files": files.get(CONSUME_QUEUE, 0),
+        "consume_queue_units": units.get(CONSUME_QUEUE, 0),
+        "consume_queue_ext_files": files.get(CONSUME_QUEUE_EXT, 0),
+        "batch_consume_queue_files": files.get(BATCH_CONSUME_QUEUE, 0),
+        "batch_consume_queue_units": units.get(BATCH_CONSUME_QUEUE, 0),
+        "index_files": len(index.files) if index else 0,
+        "index_entries": sum(index.entries()) if index else 0,
+    }
 
 
 def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
@@ -142,13 +160,12 @@ def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
     )
 
 
-def _write_timers(place: Workplace, plan: TimersPlan) -> FileRows:
+def _write_timers(place: Workplace, plan: TimersPlan) -> pa.RecordBatch:
     """Files of full length; a hole follows the data."""
-    rows = [
+    return batch_of(
         place.output.make_of(path, [data], size, lambda stored: Totals(), what="timer file")
         for path, data, size in plan.files()
-    ]
-    return FileRows.of([batch_of(rows)])
+    )
 
 
 def scan_store(
@@ -206,77 +223,55 @@ def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, re
 def _build_files(
     runner: Runner,
     store: OpenedStore,
-    queues: planning.QueuesPlan | None,
+    queues: Sequence[planning.QueuesPlan],
     index: planning.IndexPlan | None,
     place: Workplace,
-) -> FileRows:
+) -> list[pa.RecordBatch]:
     """Write index and queue files in one stage: the few index files would leave cores idle."""
-    settings = store.settings
-    build = BuildFiles(
-        BuildQueueFiles(
-            place.output,
-            settings.queue_file_size,
-            tuple(store.segments),
-            settings.number(EXT_SIZE),
-        ),
-        BuildIndexFiles(place.output, settings.number(SLOTS), settings.number(ENTRIES), store.rules.count_every_put),
-    )
+    build = BuildFiles(place.output, store.settings, tuple(store.segments), store.rules.count_every_put)
     index_files = index.files if index else []
-    batches = queues.files.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK) if queues else []
-    jobs: list[PlannedIndexFile | Sequence[PlannedQueueFile]] = [*index_files, *batches]
-    made = runner.map("write consume queues and index files", build, jobs)
-    index_rows, queue_rows = FileRows.of(made[: len(index_files)]), FileRows.of(made[len(index_files) :])
+    tables = [(table, table.batches(_QUEUE_FILES_A_TASK, _UNITS_A_TASK)) for plan in queues for table in plan.tables()]
+    jobs: list[PlannedIndexFile | PlannedQueueFiles] = [*index_files]
+    for _, batches in tables:
+        jobs += batches
+    made: list[pa.RecordBatch] = runner.map("write consume queues and index files", build, jobs)
+    rest = iter(made)
     if index is not None:
-        check_rows("index", index_rows, zip((file.path for file in index_files), index.entries, strict=True))
-        check_offsets("index", index_rows, index.offset_sum)
-    if queues is not None:
-        check_rows("consume queue", queue_rows, queues.files.units())
-        if queues.complete:
-            check_offsets("consume queue", queue_rows, queues.offset_sum)
-    return FileRows.concatenate([index_rows, queue_rows])
+        rows = pa.Table.from_batches(islice(rest, len(index_files)), SCHEMA)
+        check_rows("index", rows, zip((file.path for file in index_files), index.entries(), strict=True))
+        check_offsets("index", rows, index.offset_sum)
+    offset_sums = {plan.files.directory: plan.offset_sum for plan in queues}
+    for table, batches in tables:
+        rows = pa.Table.from_batches(islice(rest, len(batches)), SCHEMA)
+        check_rows(table.directory, rows, zip(table.paths(), table.counts().tolist(), strict=True))
+        offset_sum = offset_sums.get(table.directory)
+        if offset_sum is not None:
+            check_offsets(table.directory, rows, offset_sum)
+    return made
 
 
-def _build_batch_queues(
-    runner: Runner, store: OpenedStore, plan: planning.BatchQueuesPlan, place: Workplace
-) -> FileRows:
-    build = BuildQueueFiles(place.output, store.settings.number(BATCH_SIZE), batch_queues=True)
-    rows = FileRows.of(runner.map("write batch consume queues", build, [[file] for file in plan.files]))
-    check_rows("batch consume queue", rows, ((file.path, file.slices.rows) for file in plan.files))
-    if plan.complete:
-        check_offsets("batch consume queue", rows, plan.offset_sum)
-    return rows
-
-
-def _build_ext_files(runner: Runner, store: OpenedStore, plan: planning.QueuesPlan, place: Workplace) -> FileRows:
-    build = BuildExtFiles(place.output, store.settings.number(EXT_SIZE))
-    rows = FileRows.of(runner.map("write consume queue ext", build, plan.ext_files))
-    check_rows("consume queue ext", rows, ((file.path, file.slices.rows) for file in plan.ext_files))
-    return rows
-
-
-def check_rows(what: str, rows: FileRows, expected: Iterable[tuple[str, int]]) -> None:
+def check_rows(what: str, rows: pa.Table, expected: Iterable[tuple[str, int]]) -> None:
     """Check that the written files are the ``expected`` ones (path, units or entries), in order."""
-    for row, wanted in zip_longest(rows, expected):
-        if row is None or wanted is None or (row.path, row.count) != wanted:
+    for row, wanted in zip_longest(rows_of(rows), expected):
+        if row is None or wanted is None or (row["path"], row["count"]) != wanted:
             raise TotalsDisagree(
                 f"the {what} files do not match the log",
-                path=row.path if row else wanted[0],
-                found=row and row.count,
+                path=row["path"] if row else wanted[0],
+                found=row and row["count"],
                 expected=wanted,
             )
 
 
-def check_offsets(what: str, rows: FileRows, offset_sum: int) -> None:
+def check_offsets(what: str, rows: pa.Table, offset_sum: int) -> None:
     """Check that the offsets in the written files add up to those of the scan."""
-    if rows.offset_sum() != offset_sum:
-        raise TotalsDisagree(
-            f"the offsets in the {what} files do not add up", found=rows.offset_sum(), expected=offset_sum
-        )
+    found = sum_of_offsets(rows["offset_sum"].to_numpy())
+    if found != offset_sum:
+        raise TotalsDisagree(f"the offsets in the {what} files do not add up", found=found, expected=offset_sum)
 
 
-def _write_whole(made: str, path: str, content: bytes) -> FileRows:
+def _write_whole(made: str, path: str, content: bytes) -> pa.RecordBatch:
     files.write_bytes(locations.join(made, path), content)
-    return FileRows.of([batch_of([FileRow(path, content_of(content))])])
+    return batch_of([file_row(path, content_of(content))])
 
 
 def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str], list[str]]:
@@ -305,16 +300,16 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
     )
 
 
-def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> None:
+def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: pa.Table) -> None:
     """Write the manifest after a last check of the files."""
     check_all_there(made, rows)
     write_pieces(made, manifest_of(options, store, reading, rows))
 
 
-def check_all_there(made: str, rows: FileRows) -> None:
+def check_all_there(made: str, rows: pa.Table) -> None:
     """Check that this process sees exactly the files that the tasks wrote."""
     found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
-    written = {row.path: stored_size(made, row.content.data_size, row.content.size) for row in rows}
+    written = {row["path"]: stored_size(made, row["data_size"], row["size"]) for row in rows_of(rows)}
     for path in (*written, *sorted(found.keys() - written.keys())):
         if found.get(path) != written.get(path):
             raise WriteFailed(

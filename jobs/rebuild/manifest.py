@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS
 from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
@@ -24,13 +26,13 @@ from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
-from udfs.files.output_files import FileRows
+from udfs.files.output_files import rows_of
 
 MANIFEST = "manifest.json"
 FORMAT = 2
 
 
-def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: FileRows) -> Iterator[bytes]:
+def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: pa.Table) -> Iterator[bytes]:
     """Text of the manifest in pieces; the files come last, one a line."""
     facts = {
         "format": FORMAT,
@@ -50,11 +52,8 @@ def manifest_of(options: RebuildOptions, store: OpenedStore, reading: LogReading
         "damaged_ranges": [item.as_row() for item in reading.damaged_places],
     }
     yield (json.dumps(facts, indent=1).removesuffix("\n}") + ',\n "files": [').encode()
-    for number, row in enumerate(rows):
-        content = row.content
-        line = {
-            "path": row.path, "size": content.size, "data_size": content.data_size, "sha256": content.sha256.hex(),
-        }  # fmt: skip
+    for number, row in enumerate(rows_of(rows)):
+        line = {name: row[name] for name in ("path", "size", "data_size")} | {"sha256": row["sha256"].hex()}
         yield ((",\n  " if number else "\n  ") + json.dumps(line)).encode()
     yield b"\n ]\n}\n"
 

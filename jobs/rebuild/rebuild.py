@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext, suppress
-from typing import Any
 
 from jobs.consumer_offsets.plan import refuse_where_unread
 from jobs.contract.option_values import CONSUMER_OFFSETS
@@ -125,25 +124,6 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
     return target
 
 
-def _counted(built: Built) -> dict[str, Any]:
-    queues, batches, database = built.queues, built.batch_queues, built.database
-    return {
-        "queues": queues.queues if queues else database.queues if database else 0,
-        "consume_queue_files": len(queues.files) if queues else 0,
-        "consume_queue_units": queues.units if queues else 0,
-        "consume_queue_ext_files": len(queues.ext_files) if queues else 0,
-        "batch_consume_queue_files": len(batches.files) if batches else 0,
-        "batch_consume_queue_units": batches.units if batches else 0,
-        "index_files": len(built.index.files) if built.index else 0,
-        "index_entries": sum(built.index.entries) if built.index else 0,
-        "topics_added": list(built.topics_added),
-        **(built.offsets.facts() if built.offsets else {}),
-        **(built.timers.facts() if built.timers else {}),
-        "disk_bytes": built.planned_bytes,
-        "queue_notes": [dict(vars(note)) for note in queues.notes] if queues else [],
-    }
-
-
 def _report(
     options: RebuildOptions,
     whole: Restored,
@@ -152,21 +132,17 @@ def _report(
     runner: Runner,
     reporter: Reporter,
 ) -> Report:
-    reading, store, offsets = built.reading, whole.store, built.offsets
+    reading, store = built.reading, whole.store
     large = size_note(built.planned_bytes, reading.end - reading.begin)
-    reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *(offsets.notes() if offsets else []))
-    reporter.note(*built.topics_notes, *(built.timers.notes() if built.timers else []))
+    reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *built.notes)
     return reporter.report(
         "rebuild",
-        damaged=reading.is_damaged
-        or not whole.is_held
-        or bool(offsets and offsets.lacks_groups)
-        or bool(built.timers and built.timers.unreadable),
+        damaged=reading.is_damaged or not whole.is_held or built.lacks_state,
         **store.facts(),
         **reading.facts(),
         **whole.facts(),
         stages=runner.stages,
-        **_counted(built),
+        **built.facts,
         output=None if options.dry_run else locations.absolute(options.output),
         repaired_segments=repaired,
         dry_run=options.dry_run,

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from jobs.log.log_scan import LogReading
 from jobs.log.queue_runs import QueueRuns
@@ -24,7 +25,7 @@ from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue, rocksdb_pairs
 from storeformat.storage import extents, files, locations, rocksdb
-from udfs.files.output_files import FileRow, FileRows, batch_of
+from udfs.files.output_files import batch_of, file_row
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
     ComparePairs,
@@ -43,14 +44,13 @@ if TYPE_CHECKING:
 
 def live_runs(table: QueueRuns) -> list[Int64s]:
     """Run numbers of each queue's last life."""
-    numbers = np.flatnonzero(table.plan().in_last_life)
+    numbers = np.flatnonzero(table.plan().runs["in_last_life"])
     return np.split(numbers, np.flatnonzero(np.diff(table.keys[numbers])) + 1) if len(numbers) else []
 
 
 def plan_slices(reading: LogReading) -> list[UnitSlice]:
     """Units that stay, by queue and queue offset: of the last life, the last one of each queue offset."""
     table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
-    paths = [(scan.units.path, scan.units.times_path) for scan in reading.scans]
     slices: list[UnitSlice] = []
     for runs in live_runs(table):
         queue = table.queue_at(runs[0])
@@ -60,8 +60,8 @@ def plan_slices(reading: LogReading) -> list[UnitSlice]:
             first, count = int(firsts[run]), int(table.runs.counts[run])
             for begin, end in _free(taken, max(first, 0), first + count):
                 at = int(table.runs.begins[run]) + begin - first
-                units, times = paths[table.scan_of_run[run]]
-                of_queue.append(UnitSlice(*queue, begin, units, times, at, end - begin))
+                units = reading.scans[table.scan_of_run[run]].units.path
+                of_queue.append(UnitSlice(*queue, begin, units, at, end - begin))
         slices += sorted(of_queue, key=lambda part: part.queue_offset)
     return slices
 
@@ -157,7 +157,7 @@ def plan_database(reading: LogReading) -> DatabasePlan:
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
 
 
-def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> FileRows:
+def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> pa.RecordBatch:
     """Build and check the database in ``place.made``/``name``."""
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
@@ -176,8 +176,9 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     contents = extents.contents_on_disk(
         [(locations.join(directory, path), size) for path, size in sizes], lambda count: None
     )
-    rows = [FileRow(locations.join(name, path), content) for (path, _), content in zip(sizes, contents, strict=True)]
-    return FileRows.of([batch_of(rows)])
+    return batch_of(
+        file_row(locations.join(name, path), content) for (path, _), content in zip(sizes, contents, strict=True)
+    )
 
 
 def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jobs.contract.report import command
 from jobs.log.opening import OpenedStore
-from jobs.rebuild.planning import BatchQueuesPlan, QueuesPlan
+from jobs.rebuild.planning import QueuesPlan
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import Int64s, LogExtent
@@ -118,7 +118,7 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
     return compared
 
 
-def compare_batch_queues(run: Verification, plan: BatchQueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
+def compare_batch_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
     """Compare all files of BatchCQ topics. Their units have no gaps; where retention removed the head of the log, the
     store's own units show how many places the deleted messages take.
     """

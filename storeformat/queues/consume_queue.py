@@ -19,14 +19,12 @@ a unit with queue offset q when the queue ends at position p:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Bools, Int64s, Structs, cut_ranges, leading
-from storeformat.errors import TotalsDisagree, WrongSettings
+from storeformat.arrays import Bools, Int64s, Structs, cut_ranges, leading, narrow
 
 UNIT = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 UNIT_SIZE = UNIT.itemsize
@@ -55,25 +53,50 @@ def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt
     return units
 
 
-@dataclass(frozen=True)
-class RunPositions:
-    """The position of every run of every queue. Per run, in the given order: the kept units are ``[skip, skip +
-    count)`` of the run, stored from ``position`` on; ``fill`` units before ``position`` stand for damaged messages. Per
-    queue, ascending: identifiers ``queues``, units at ``[first, end)``.
-    """
+RUN_PLACE = np.dtype(
+    [
+        ("queue", "i8"),  # its row in the table of queues
+        ("position", "i8"),  # of the first kept unit
+        ("skip", "i8"),  # units of the run before the first kept one
+        ("count", "i8"),  # kept units
+        ("fill", "i8"),  # units before ``position`` that stand for damaged messages
+        ("in_last_life", "?"),  # the queue was not created again after it
+    ]
+)
+QUEUE = np.dtype(
+    [
+        ("key", "i8"),
+        ("first", "i8"),  # its units are at [first, end)
+        ("end", "i8"),
+        ("earlier_lives", "i8"),  # units omitted because the topic was created again
+        ("dropped", "i8"),  # units omitted because their queue offset was taken or invalid
+        ("shifted", "i8"),  # units stored before their own queue offset
+    ]
+)
+FILE = np.dtype(
+    [
+        ("key", "i8"),  # of its queue
+        ("base", "i8"),  # byte offset of its first unit
+        ("pre_blanks", "i4"),
+        ("slices", "i4"),  # number of slices
+        ("closed", "?"),  # another file of the queue follows
+    ]
+)
+SLICE = np.dtype(
+    [
+        ("source", "i4"),
+        ("begin", "i4"),
+        ("count", "i4"),
+        ("filler", "?"),  # ``count`` copies of the unit at ``begin``
+    ]
+)
 
-    queues: Int64s
-    first: Int64s
-    end: Int64s
-    queue_of_run: Int64s
-    position: Int64s
-    skip: Int64s
-    count: Int64s
-    fill: Int64s
-    in_last_life: Bools  # per run: whether the queue was not created again after it
-    earlier_lives: Int64s  # units of each queue omitted because the topic was created again
-    dropped: Int64s  # units of each queue omitted because their queue offset was taken or invalid
-    shifted: Int64s  # units of each queue stored before their own queue offset
+
+class Places(NamedTuple):
+    """The place of each run, rows of ``RUN_PLACE`` in the given order, and the queues, rows of ``QUEUE`` by key."""
+
+    runs: Structs
+    queues: Structs
 
 
 def place_runs(
@@ -83,7 +106,7 @@ def place_runs(
     after_damage: npt.ArrayLike | None = None,
     begins_anew: npt.ArrayLike | None = None,
     counter_lost: npt.ArrayLike | None = None,
-) -> RunPositions:
+) -> Places:
     """Place every run by the rules in the module docstring. Runs are sorted by queue, then in commit-log order.
 
     A run is ``counts`` units with consecutive queue offsets from ``first_queue_offsets`` on. ``after_damage``: the log
@@ -91,8 +114,8 @@ def place_runs(
     there. ``counter_lost``: units of queue offset 0 that begin no life, each a run of its own.
     """
     owner = np.asarray(queue_of_run, dtype=np.int64)
-    given_offsets = np.asarray(first_queue_offsets, dtype=np.int64)
-    given_counts = np.asarray(counts, dtype=np.int64)
+    given_offsets = np.ascontiguousarray(first_queue_offsets, dtype=np.int64)
+    given_counts = np.ascontiguousarray(counts, dtype=np.int64)
     damaged = np.zeros(len(owner), dtype=bool) if after_damage is None else np.asarray(after_damage, dtype=bool)
     appended = (given_offsets == 0) & (False if counter_lost is None else np.asarray(counter_lost, dtype=bool))
     if np.any(np.diff(owner) < 0):
@@ -118,27 +141,29 @@ def place_runs(
     heads = np.flatnonzero(np.diff(queue[live], prepend=-1))
     fill[heads] = np.where(damaged[live][heads], position[heads], 0)
     kept = usable[live] - late
-    place, count, filled = (np.zeros(len(owner), dtype=np.int64) for _ in range(3))
-    place[live], count[live], filled[live] = position, kept, fill
     skip[live] += late
+    runs = np.zeros(len(owner), RUN_PLACE)
+    runs["queue"], runs["skip"], runs["in_last_life"] = queue, skip, in_last_life
+    runs["position"][live], runs["count"][live], runs["fill"][live] = position, kept, fill
+    queues = np.zeros(len(starts), QUEUE)
+    queues["key"] = owner[starts]
+    queues["first"][queue[live][heads]] = position[heads] - fill[heads]
+    np.maximum.at(queues["end"], queue[live], position + kept)
+    queues["earlier_lives"] = earlier_lives
+    queues["dropped"] = dropped + _sum_by(queue[live], late, len(starts))
+    queues["shifted"] = _sum_by(queue[live], np.where(position < offsets[live] + late, kept, 0), len(starts))
+    return Places(runs, queues)
 
-    first, end = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
-    first[queue[live][heads]] = position[heads] - fill[heads]
-    np.maximum.at(end, queue[live], position + kept)
-    return RunPositions(
-        queues=owner[starts],
-        first=first,
-        end=end,
-        queue_of_run=queue,
-        position=place,
-        skip=skip,
-        count=count,
-        fill=filled,
-        in_last_life=in_last_life,
-        earlier_lives=earlier_lives,
-        dropped=dropped + _sum_by(queue[live], late, len(starts)),
-        shifted=_sum_by(queue[live], np.where(position < offsets[live] + late, kept, 0), len(starts)),
-    )
+
+def append_runs(queue_of_run: Int64s, counts: Int64s) -> Places:
+    """Place runs, sorted by queue, one after the other from 0 on: in batch queues, and in consumequeue_ext."""
+    keys, starts, queue = np.unique(queue_of_run, return_index=True, return_inverse=True)
+    before = np.cumsum(counts) - counts
+    runs, queues = np.zeros(len(queue), RUN_PLACE), np.zeros(len(keys), QUEUE)
+    runs["queue"], runs["position"], runs["count"] = queue, before - before[starts][queue], counts
+    queues["key"] = keys
+    queues["end"] = _sum_by(queue, counts, len(keys))
+    return Places(runs, queues)
 
 
 def without_races(
@@ -198,72 +223,34 @@ def _sum_by(group: Int64s, values: Int64s, groups: int) -> Int64s:
     return sums
 
 
-@dataclass(frozen=True)
-class FilePlan:
-    """The files in order of queue and place, and the slices of runs in each.
-
-    Per file: ``queue`` (index into ``RunPositions.queues``), ``first_queue_offset``, ``pre_blanks`` at its head, and
-    slices ``[slices_begin, slices_end)``. Per slice: units ``[run_begin, run_begin + count)`` of ``run``, or ``count``
-    copies of the unit at ``run_begin`` if ``filler``.
+def plan_files(places: Places, units_per_file: int, file_size: int) -> tuple[Structs, Structs]:
+    """The files up to each queue's last unit, rows of ``FILE``, and their slices in order, rows of ``SLICE``: the
+    ``source`` of a slice is its run, ``begin`` its first unit there.
     """
-
-    queue: Int64s
-    first_queue_offset: Int64s
-    pre_blanks: Int64s
-    slices_begin: Int64s
-    slices_end: Int64s
-    run: Int64s
-    run_begin: Int64s
-    count: Int64s
-    filler: Bools
-
-
-def plan_files(plan: RunPositions, file_size: int) -> FilePlan:
-    """Plan files of ``file_size`` bytes, a multiple of 20, up to each queue's last unit."""
-    if file_size <= 0 or file_size % UNIT_SIZE:
-        raise WrongSettings("no size for consume-queue files", found=file_size, expected=f"a multiple of {UNIT_SIZE}")
-    per_file = file_size // UNIT_SIZE
-    kept, filled = np.flatnonzero(plan.count), np.flatnonzero(plan.fill)
+    runs, queues = places
+    kept, filled = np.flatnonzero(runs["count"]), np.flatnonzero(runs["fill"])
     run = np.concatenate([filled, kept])
     order = np.argsort(run, kind="stable")  # the fillers of a run before its units
     run = run[order]
     filler = (np.arange(len(run)) < len(filled))[order]
-    begin = np.where(filler, plan.position[run] - plan.fill[run], plan.position[run])
-    end = np.where(filler, plan.position[run], plan.position[run] + plan.count[run])
+    position = runs["position"][run]
+    begin = np.where(filler, position - runs["fill"][run], position)
+    end = np.where(filler, position, position + runs["count"][run])
+    source, number, piece_begin, piece_end = cut_ranges(begin, end, units_per_file)
+    slices = np.zeros(len(source), SLICE)
+    slices["source"], slices["filler"] = run[source], filler[source]
+    slices["begin"] = narrow(runs["skip"][run[source]] + np.where(filler[source], 0, piece_begin - begin[source]))
+    slices["count"] = narrow(piece_end - piece_begin)
 
-    source, number, piece_begin, piece_end = cut_ranges(begin, end, per_file)
-    queue = plan.queue_of_run[run[source]]
-
-    new_file = np.ones(len(source), dtype=bool)
-    new_file[1:] = (queue[1:] != queue[:-1]) | (number[1:] != number[:-1])
-    heads = np.flatnonzero(new_file)
-    return FilePlan(
-        queue=queue[heads],
-        first_queue_offset=number[heads] * per_file,
-        pre_blanks=np.maximum(plan.first[queue[heads]] - number[heads] * per_file, 0),
-        slices_begin=heads,
-        slices_end=np.append(heads[1:], len(source)),
-        run=run[source],
-        run_begin=plan.skip[run[source]] + np.where(filler[source], 0, piece_begin - begin[source]),
-        count=piece_end - piece_begin,
-        filler=filler[source],
-    )
-
-
-Piece = bytes | bytearray | memoryview
-
-
-def file_pieces(file_size: int, pre_blanks: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Content of a consume-queue file: pre-blank units, then the packed pieces; zeros follow."""
-    position = pre_blanks * UNIT_SIZE
-    yield PRE_BLANK * pre_blanks
-    for piece in pieces:
-        position += len(piece)
-        if position > file_size or len(piece) % UNIT_SIZE:
-            raise TotalsDisagree(
-                "the units of a consume-queue file do not fit", found=position, expected=f"at most {file_size}"
-            )
-        yield piece
+    queue = runs["queue"][run[source]]
+    heads = np.flatnonzero((np.diff(queue, prepend=-1) != 0) | (np.diff(number, prepend=-1) != 0))
+    queue, number = queue[heads], number[heads]
+    files = np.zeros(len(heads), FILE)
+    files["key"], files["base"] = queues["key"][queue], number * file_size
+    files["pre_blanks"] = np.maximum(queues["first"][queue] - number * units_per_file, 0)
+    files["slices"] = np.diff(heads, append=len(source))
+    files["closed"][:-1] = queue[1:] == queue[:-1]
+    return files, slices
 
 
 def parse_units(content: bytes | bytearray | memoryview) -> Structs:

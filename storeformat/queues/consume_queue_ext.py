@@ -11,8 +11,6 @@ files differ where units have bit maps, where it deleted the log's head, and whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,7 +26,7 @@ _WITHOUT_SIGN = (1 << 63) - 1
 _SIGN = -(1 << 63)
 _END_BLANK = 4  # bytes reserved for a file's end mark (ConsumeQueueExt#END_BLANK_DATA_LENGTH)
 
-_END_MARK = (-1).to_bytes(2, "big", signed=True)
+END_MARK = (-1).to_bytes(2, "big", signed=True)
 _MAX_REAL_OFFSET = MAX_ADDRESS - _SIGN
 
 
@@ -58,14 +56,6 @@ def pack_units(tags_codes: npt.ArrayLike, store_timestamps: npt.ArrayLike) -> St
     units = np.zeros(len(codes), UNIT_HEAD)
     units["size"], units["tags_code"], units["msg_store_time"] = UNIT_SIZE, codes, store_timestamps
     return units
-
-
-def file_pieces(pieces: Iterable[Structs], *, closed: bool) -> Iterator[memoryview]:
-    """Content of one file; zeros follow. A ``closed`` file is not the queue's last one."""
-    for piece in pieces:
-        yield piece.view(np.uint8).data
-    if closed:
-        yield memoryview(_END_MARK)
 
 
 def written_units(content: bytes | memoryview) -> int:

@@ -16,13 +16,14 @@ import pytest
 from jobs.log.log_scan import sharing
 from jobs.log.queue_runs import all_runs
 from jobs.rebuild import planning
+from storeformat.arrays import table_of
 from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, plan_splits
 from storeformat.store.settings import Settings
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
 from udfs.log.staged_files import Staged
-from udfs.log.staged_runs import Runs, StagedUnits
+from udfs.log.staged_runs import RUN
 
 pytestmark = pytest.mark.benchmark
 
@@ -41,9 +42,9 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
     scans, splits = [], plan_splits(files, SPLIT)
     for split in splits:
         numbers = np.arange(queues, dtype=np.int64)
-        runs = Runs(
-            topic_codes=numbers.astype(np.int32),
-            queue_ids=np.zeros(queues, np.int32),
+        runs = table_of(
+            RUN,
+            topic_codes=numbers,
             first_queue_offsets=np.full(queues, 5 * split.number),
             counts=np.full(queues, 5),
             begins=5 * numbers,
@@ -55,7 +56,7 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
         scan = SplitScan(
             ChainReport(split, split.start, split.stop, ChainEnd.STOP),
             records=5 * queues, record_bytes=SPLIT, topics=topics,
-            units=StagedUnits(5 * queues, packed_runs=runs.pack(), path=f"{stem}.units"),
+            units=Staged(5 * queues, runs=runs.tobytes(), path=f"{stem}.units"),
             entries=Staged(entries, path=f"{stem}.entries"),
             dispatched=Dispatched(split.stop - 100, split.stop - 100, split.stop - 100),
             times=StoreTimes(split.number, split.number),
@@ -119,7 +120,7 @@ def test_segments_and_index_files() -> None:
     check("links of the chain", 1_000, *chains, most=100)
     index = [cost(lambda found=found: planning.plan_index_files(found, LAYOUT, lambda path, row: 1)) for found in scans]
     assert [len(plan.files) for _, _, plan in index] == [501, 2_001]
-    assert sum(index[1][2].entries) == 40_000_000_000
+    assert sum(index[1][2].entries()) == 40_000_000_000
     check("index files", 500, *index, most=800)
     queues = [cost(lambda found=found: planned(found)) for found in scans]
     check("splits with 8 queues", 1_000, *queues, most=150)

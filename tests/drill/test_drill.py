@@ -100,8 +100,8 @@ def forget_topics(store: Path, crashed: Crashed) -> None:
     staging = crashed.scratch / "topics-staging"
     staging.mkdir()
     built = build_store.rebuild(options, opening.open_store(options), str(staging), Runner())
-    assert set(TOPICS) <= set(built.topics_added)
-    assert "SCHEDULE_TOPIC_XXXX" not in built.topics_added
+    assert set(TOPICS) <= set(built.facts["topics_added"])
+    assert "SCHEDULE_TOPIC_XXXX" not in built.facts["topics_added"]
     shutil.copy(Path(built.directory) / "config" / "topics.json", store / "config")
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support import golden
 from support.refusals import refusal
 
 from storeformat.errors import TotalsDisagree, WrongSettings
@@ -54,24 +53,25 @@ def cut(offsets: list[int], cuts: set[int]) -> list[tuple[int, int, int]]:
 
 
 def build_file(file_size: int, pre_blanks: int, pieces: list[bytes]) -> bytes:
-    return b"".join(cq.file_pieces(file_size, pre_blanks, pieces)).ljust(file_size, b"\0")
+    return (cq.PRE_BLANK * pre_blanks + b"".join(pieces)).ljust(file_size, b"\0")
 
 
-def assemble(
-    plan: cq.RunPositions, files: cq.FilePlan, first_messages: list[int], per_file: int
-) -> dict[int, list[int]]:
+def assemble(places: cq.Places, first_messages: list[int], per_file: int) -> dict[int, list[int]]:
     """Message numbers by queue and position, put together from the files of a plan; 0 beyond the end."""
+    files, slices = cq.plan_files(places, per_file, 100 * per_file)
+    rest = iter(slices.tolist())
     queues: dict[int, list[int]] = {}
-    for number, queue in enumerate(files.queue.tolist()):
-        units = [-1] * int(files.pre_blanks[number])
-        for piece in range(files.slices_begin[number], files.slices_end[number]):
-            begin, count = int(files.run_begin[piece]), int(files.count[piece])
-            message = first_messages[files.run[piece]] + begin
-            units += [message] * count if files.filler[piece] else range(message, message + count)
+    for key, base, pre_blanks, count_of_slices, closed in files.tolist():
+        units = [-1] * pre_blanks
+        for run, begin, count, filler in itertools.islice(rest, count_of_slices):
+            message = first_messages[run] + begin
+            units += [message] * count if filler else range(message, message + count)
         assert 0 < len(units) <= per_file
-        content = queues.setdefault(int(plan.queues[queue]), [-1] * int(files.first_queue_offset[number]))
-        assert len(content) == files.first_queue_offset[number], "files of a queue follow each other"
+        assert not closed or len(units) == per_file
+        content = queues.setdefault(key, [-1] * (base // 100))
+        assert len(content) == base // 100, "files of a queue follow each other"
         content += units
+    assert next(rest, None) is None
     return queues
 
 
@@ -110,40 +110,36 @@ def test_placement_is_that_of_one_put_after_the_other(
             counts.append(count)
             first_messages.append(message)
     plan = cq.place_runs(owners, firsts, counts)
-    found = assemble(plan, cq.plan_files(plan, per_file * cq.UNIT_SIZE), first_messages, per_file)
+    found = assemble(plan, first_messages, per_file)
     assert found == expected
-    for number, queue in enumerate(plan.queues.tolist()):
+    for number, queue in enumerate(plan.queues["key"].tolist()):
         written = sum(unit >= 0 for unit in expected.get(queue, ()))
-        assert plan.end[number] - plan.first[number] == written
-        assert plan.earlier_lives[number] + plan.dropped[number] + written == len(queues[queue][0])
+        assert plan.queues["end"][number] - plan.queues["first"][number] == written
+        assert plan.queues["earlier_lives"][number] + plan.queues["dropped"][number] + written == len(queues[queue][0])
 
 
 def test_notes_say_what_was_left_out() -> None:
     # first life 0-4; second life 0-2, then 1 again (late), then 7 (shifted to 3), then one below zero
     plan = cq.place_runs([1] * 5, [0, 0, 1, 7, -1], [5, 3, 1, 2, 1])
-    assert plan.earlier_lives.tolist() == [5]
-    assert plan.dropped.tolist() == [2]
-    assert plan.shifted.tolist() == [2]
-    assert plan.end.tolist() == [5]
-    assert plan.position[3] == 3
+    assert plan.queues.tolist() == [(1, 0, 5, 5, 2, 2)]
+    assert plan.runs["position"][3] == 3
 
 
 def test_a_queue_begins_anew_where_it_is_told_to() -> None:
     """The first message of its new life is lost: a later one is the first that is left."""
     runs = [4, 4, 9], [0, 2, 5], [3, 1, 1]
     whole = cq.place_runs(*runs, after_damage=[False, True, True])
-    assert (whole.in_last_life.tolist(), whole.earlier_lives.tolist()) == ([True, True, True], [0, 0])
+    assert (whole.runs["in_last_life"].tolist(), whole.queues["earlier_lives"].tolist()) == ([True, True, True], [0, 0])
     anew = cq.place_runs(*runs, after_damage=[False, True, True], begins_anew=[False, True, True])
-    assert (anew.in_last_life.tolist(), anew.earlier_lives.tolist()) == ([False, True, True], [3, 0])
-    assert (anew.position.tolist(), anew.fill.tolist(), anew.count.tolist()) == ([0, 2, 5], [0, 2, 5], [0, 1, 1])
-    assert (anew.queues.tolist(), anew.first.tolist(), anew.end.tolist()) == ([4, 9], [0, 0], [3, 6])
+    assert anew.runs.tolist() == [(0, 0, 0, 0, 0, False), (0, 2, 0, 1, 2, True), (1, 5, 0, 1, 5, True)]
+    assert anew.queues.tolist() == [(4, 0, 3, 3, 0, 0), (9, 0, 6, 0, 0, 0)]
 
 
 def test_a_lost_counter_begins_no_life() -> None:
     """As ConsumeQueue#putMessagePositionInfo appends: offset 0 is never taken for dispatched, 1 to 3 are, 4 is next."""
     plan = cq.place_runs([7] * 3, [0, 0, 1], [3, 1, 4], counter_lost=[False, True, False])
-    assert (plan.position.tolist(), plan.skip.tolist(), plan.count.tolist()) == ([0, 3, 4], [0, 0, 3], [3, 1, 1])
-    assert (plan.earlier_lives.tolist(), plan.dropped.tolist(), plan.end.tolist()) == ([0], [3], [5])
+    assert plan.runs.tolist() == [(0, 0, 0, 3, 0, True), (0, 3, 0, 1, 0, True), (0, 4, 3, 1, 0, True)]
+    assert plan.queues[["end", "earlier_lives", "dropped"]].tolist() == [(5, 0, 3)]
 
 
 RACES = {
@@ -171,29 +167,27 @@ def test_producers_that_race_for_a_new_light_queue(firsts: list[int], counts: li
 
 def test_places_of_lost_messages_are_filled_where_the_log_is_damaged() -> None:
     runs = ([7] * 3, [10, 20, 25], [5, 2, 4])
-    assert cq.place_runs(*runs).end.tolist() == [21], "a broker leaves no gap"
+    assert cq.place_runs(*runs).queues["end"].tolist() == [21], "a broker leaves no gap"
     plan = cq.place_runs(*runs, after_damage=[False, True, False])
-    assert plan.position.tolist() == [10, 20, 22]
-    assert plan.fill.tolist() == [0, 5, 0]
-    files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
-    found = assemble(plan, files, [100, 200, 300], 8)[7][10:]
+    assert plan.runs["position"].tolist() == [10, 20, 22]
+    assert plan.runs["fill"].tolist() == [0, 5, 0]
+    found = assemble(plan, [100, 200, 300], 8)[7][10:]
     assert found == [*range(100, 105), *[200] * 5, *range(200, 202), *range(300, 304)]
 
 
 def test_a_queue_whose_first_messages_are_lost_is_filled_from_its_begin() -> None:
     plan = cq.place_runs([7, 7], [3, 9], [2, 1], after_damage=[True, True])
-    assert plan.first.tolist() == [0]
-    assert plan.position.tolist() == [3, 9]
-    assert plan.fill.tolist() == [3, 4]
-    files = cq.plan_files(plan, 8 * cq.UNIT_SIZE)
-    assert files.pre_blanks.tolist() == [0, 0]
-    assert assemble(plan, files, [100, 200], 8)[7] == [*[100] * 3, 100, 101, *[200] * 4, 200]
+    assert plan.queues["first"].tolist() == [0]
+    assert plan.runs["position"].tolist() == [3, 9]
+    assert plan.runs["fill"].tolist() == [3, 4]
+    assert cq.plan_files(plan, 8, 160)[0]["pre_blanks"].tolist() == [0, 0]
+    assert assemble(plan, [100, 200], 8)[7] == [*[100] * 3, 100, 101, *[200] * 4, 200]
 
 
 def test_a_queue_shifted_before_the_damage_stays_shifted() -> None:
     plan = cq.place_runs([7] * 3, [0, 5, 20], [3, 2, 1], after_damage=[False, False, True])
-    assert plan.position.tolist() == [0, 3, 18]  # 13 messages lost, shift of 2 kept
-    assert plan.fill.tolist() == [0, 0, 13]
+    assert plan.runs["position"].tolist() == [0, 3, 18]  # 13 messages lost, shift of 2 kept
+    assert plan.runs["fill"].tolist() == [0, 0, 13]
 
 
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
@@ -209,27 +203,20 @@ def test_filled_gaps_do_not_depend_on_cuts(runs: list[tuple[int, int]], data: st
     results = []
     for parts in (pieces, halves):
         plan = cq.place_runs([0] * len(parts), *np.array(parts)[:, :2].T, [part[3] for part in parts])
-        results.append(assemble(plan, cq.plan_files(plan, 140), [part[2] for part in parts], 7))
+        results.append(assemble(plan, [part[2] for part in parts], 7))
     assert results[0] == results[1]
 
 
 def test_queue_offsets_that_no_file_can_hold() -> None:
     plan = cq.place_runs([0, 0, 1], [3, 1 << 60, (1 << 63) - 5], [2, 4, 3])
-    assert plan.end.tolist() == [5, 0]
-    assert plan.dropped.tolist() == [4, 3]
-    assert cq.plan_files(plan, 1000).queue.tolist() == [0]
+    assert plan.queues["end"].tolist() == [5, 0]
+    assert plan.queues["dropped"].tolist() == [4, 3]
+    assert cq.plan_files(plan, 50, 1000)[0]["key"].tolist() == [0]
 
 
 def test_runs_out_of_order_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match=r"^runs must be sorted by queue$"):
         cq.place_runs([1, 0], [0, 0], [1, 1])
-
-
-@pytest.mark.parametrize("file_size", [-20, 0, 30])
-def test_files_of_a_plan_hold_whole_units(file_size: int) -> None:
-    plan = cq.place_runs([0], [0], [1])
-    said = {"what": "no size for consume-queue files", "found": file_size, "expected": "a multiple of 20"}
-    assert refusal(WrongSettings, lambda: cq.plan_files(plan, file_size)) == said
 
 
 def test_unit_of_a_real_broker() -> None:
@@ -241,55 +228,12 @@ def test_unit_of_a_real_broker() -> None:
     assert layout.file_name(300_000 * cq.UNIT_SIZE) == "00000000000006000000"
 
 
-def test_pieces_that_do_not_fit_are_a_defect() -> None:
-    what = "the units of a consume-queue file do not fit"
-    said = {"what": what, "found": 60, "expected": "at most 40"}
-    assert refusal(TotalsDisagree, lambda: build_file(40, 1, [bytes(40)])) == said
-    said = {"what": what, "found": 21, "expected": "at most 100"}
-    assert refusal(TotalsDisagree, lambda: build_file(100, 0, [bytes(21)])) == said
-
-
 def test_what_recovery_accepts() -> None:
     units = cq.parse_units(build_file(160, 2, [cq.pack_units([5, 9], [4, 4], [0, -1]).tobytes()]) + b"cut")
     assert cq.is_valid(units).tolist() == [True] * 4 + [False] * 4
     assert cq.is_pre_blank(units).tolist() == [True] * 2 + [False] * 6
     assert cq.written_units(units) == 4
     assert cq.written_units(units[:4]) == 4
-
-
-@pytest.mark.golden
-@pytest.mark.parametrize("store", golden.stores(lambda store: store.compare == "exact"), ids=str)
-def test_files_rebuilt_from_the_units_of_real_brokers(store: golden.GoldenStore) -> None:
-    """The units of each real queue, given as runs with arbitrary cuts, come back as the broker's own files."""
-    root = golden.unpack(store)
-    file_size = cq.file_size_of(int(store.settings["mappedFileSizeConsumeQueue"]))
-    directories = sorted({path.parent for path in (root / "consumequeue").glob("*/*/[0-9]*")})
-    owners, firsts, contents = [], [], []
-    for number, directory in enumerate(directories):
-        paths = sorted(directory.iterdir())
-        units = cq.parse_units(b"".join(path.read_bytes() for path in paths))
-        units = units[: cq.written_units(units)]
-        begin = int(np.count_nonzero(cq.is_pre_blank(units)))
-        first = int(paths[0].name) // cq.UNIT_SIZE
-        cuts = sorted({begin, len(units), *(begin + (len(units) - begin) * part // 3 for part in (1, 2))})
-        for start, stop in itertools.pairwise(cuts):
-            owners.append(number)
-            firsts.append(first + start)
-            contents.append(units[start:stop].tobytes())
-    plan = cq.place_runs(owners, firsts, [len(content) // cq.UNIT_SIZE for content in contents])
-    files = cq.plan_files(plan, file_size)
-    built = {}
-    for number, queue in enumerate(files.queue):
-        pieces = [
-            contents[files.run[piece]][begin * cq.UNIT_SIZE : (begin + int(files.count[piece])) * cq.UNIT_SIZE]
-            for piece in range(files.slices_begin[number], files.slices_end[number])
-            for begin in [int(files.run_begin[piece])]
-        ]
-        path = directories[queue] / layout.file_name(int(files.first_queue_offset[number]) * cq.UNIT_SIZE)
-        built[path] = build_file(file_size, int(files.pre_blanks[number]), pieces)
-    expected = {path: path.read_bytes() for directory in directories for path in directory.iterdir()}
-    assert sorted(built) == sorted(expected)
-    assert [path for path in expected if built[path] != expected[path]] == []
 
 
 # ------------------------------------------------------------------------------------------- batch consume queue
@@ -351,7 +295,7 @@ def test_what_is_an_address() -> None:
 
 def test_units_and_end_mark() -> None:
     units = ext.pack_units([2598919, -2113935936, 1795167552993], [1, 2, 1 << 40])
-    content = b"".join(bytes(piece) for piece in ext.file_pieces([units[:2], units[2:]], closed=True))
+    content = units.tobytes() + ext.END_MARK
     assert content == b"".join(
         struct.pack(">hqqh", 20, code, time, 0)
         for code, time in ((2598919, 1), (-2113935936, 2), (1795167552993, 1 << 40))
@@ -364,7 +308,6 @@ def test_units_and_end_mark() -> None:
     heads = ext.parse_unit_heads(np.frombuffer(content, np.uint8), places)
     assert heads["size"].tolist() == [20, 0, 20, struct.unpack_from(">h", content, 42)[0], 0, 0, 0]
     assert heads["tags_code"][[0, 1, 2]].tolist() == [2598919, 0, -2113935936]
-    assert b"".join(bytes(piece) for piece in ext.file_pieces([units], closed=False)) == content[:-2]
 
 
 def test_a_file_without_room_is_an_error() -> None:

@@ -40,14 +40,13 @@ def queue_of(phy_offsets: list[int], per_file: int, pre_blanks: int = 0) -> list
     """Files of a queue whose messages of 10 bytes lie at these offsets."""
     plan = cq.place_runs([0], [pre_blanks], [len(phy_offsets)])
     size = per_file * cq.UNIT_SIZE
-    files = cq.plan_files(plan, size)
+    files, slices = cq.plan_files(plan, per_file, size)
     units = cq.pack_units(phy_offsets, [10] * len(phy_offsets), [0] * len(phy_offsets)).tobytes()
     found = []
-    for number, first in enumerate(files.first_queue_offset.tolist()):
-        begin = int(files.run_begin[number])
-        piece = units[begin * cq.UNIT_SIZE : (begin + int(files.count[number])) * cq.UNIT_SIZE]
-        content = b"".join(cq.file_pieces(size, int(files.pre_blanks[number]), [piece])).ljust(size, b"\0")
-        found.append(FileUnits(first, cq.parse_units(content)))
+    for (_, base, blanks, _, _), (_, begin, count, _) in zip(files.tolist(), slices.tolist(), strict=True):
+        piece = units[begin * cq.UNIT_SIZE : (begin + count) * cq.UNIT_SIZE]
+        content = (cq.PRE_BLANK * blanks + piece).ljust(size, b"\0")
+        found.append(FileUnits(base // cq.UNIT_SIZE, cq.parse_units(content)))
     return found
 
 

@@ -204,18 +204,18 @@ class Trial:
         """Tallies survivors that do not stand at their own queue offsets: every record but the damaged one survives."""
         reading = self.read(changed)
         table = reading.queue_runs
-        plan = table.plan()
+        places = table.plan().runs
         runs = table.runs
         placed_at: dict[int, int] = {}
-        for row in np.flatnonzero(plan.count).tolist():
+        for row in np.flatnonzero(places["count"]).tolist():
             topic, queue_id = table.queue_at(row)
             inside = self.in_queue.get((topic.encode(), queue_id), [])
             first, last = int(runs.first_offsets[row]), int(runs.last_offsets[row])
-            begin, end = int(plan.skip[row]), int(plan.skip[row] + plan.count[row])
+            begin, end = int(places["skip"][row]), int(places["skip"][row] + places["count"][row])
             for placed in inside:
                 number = (placed.message.queue_offset or 0) - int(runs.first_queue_offsets[row])
                 if first <= placed.offset <= last and begin <= number < end:
-                    placed_at[placed.offset] = int(plan.position[row]) + number - begin
+                    placed_at[placed.offset] = int(places["position"][row]) + number - begin
         tally.counts["stray"] += any(stray.offset == damaged for stray in reading.losses.strays)
         for placed in self.log.records:
             own = placed.message.queue_offset

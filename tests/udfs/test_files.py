@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.lib.recfunctions import append_fields
 from support import java_rules
 from support.broker_index import IndexFile
 from support.store_builder import LogBuilder
@@ -31,20 +31,16 @@ from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import FAMILIES
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
-from storeformat.storage.extents import content_of
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.store.settings import Settings
 from udfs.files import build, rocksdb_pairs, verify
 from udfs.files.build import (
-    BuildExtFiles,
     BuildFiles,
-    BuildIndexFiles,
-    BuildQueueFiles,
-    PlannedExtFile,
     PlannedIndexFile,
     PlannedQueueFile,
     PlannedQueueFiles,
 )
-from udfs.files.output_files import FileRow, FileRows, OutputDirectory, Totals, batch_of
+from udfs.files.output_files import OutputDirectory, Totals, rows_of
 from udfs.files.rocksdb_pairs import (
     ComparePairs,
     PlannedTable,
@@ -70,35 +66,28 @@ from udfs.files.verify import (
 from udfs.log.staged_files import Readers, Slices
 
 # --------------------------------------------------------------------------------------------------------- build
+SMALL_INDEX = Settings(shown={"maxHashSlotNum": 5, "maxIndexNum": 12})
 counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
+
+
+def made_in(tmp_path: Path) -> OutputDirectory:
+    return OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
 
 
 def queue_files(counts: list[list[int]]) -> PlannedQueueFiles:
     """Files whose slices have these counts, each slice from another source than its neighbours."""
     flat = [count for file in counts for count in file]
-    return PlannedQueueFiles(
-        directory="consumequeue",
-        topics=tuple(b"topic-%d" % number for number in range(len(counts))),
-        topic_of=np.arange(len(counts), dtype=np.int32)[::-1],
-        queue_ids=np.arange(len(counts), dtype=np.int32),
-        first_queue_offsets=np.arange(len(counts)) * 1_000,
-        pre_blanks=np.arange(len(counts), dtype=np.int32) % 3,
-        edges=np.cumsum([0, *map(len, counts)]).astype(np.int32),
-        slices=Slices(
-            sources=("a.units", "b.units", "c.units"),
-            source_of=(np.arange(len(flat)) % 3).astype(np.int32),
-            begins=np.arange(len(flat), dtype=np.int32),
-            counts=np.array(flat, np.int32),
-        ),
-        fillers=np.arange(len(flat)) % 2 == 0,
-        ext_begins=np.arange(len(flat)) * 7,
-    )
+    numbers = np.arange(len(counts))
+    files, slices = np.zeros(len(counts), consume_queue.FILE), np.zeros(len(flat), consume_queue.SLICE)
+    files["key"], files["base"], files["pre_blanks"] = numbers[::-1] << 32 | numbers, numbers * 20_000, numbers % 3
+    files["slices"] = [len(file) for file in counts]
+    slices["source"], slices["begin"], slices["count"] = np.arange(len(flat)) % 3, np.arange(len(flat)), flat
+    topics = tuple(b"topic-%d" % number for number in range(len(counts)))
+    return PlannedQueueFiles("consumequeue", topics, files, Slices(("a.units", "b.units", "c.units"), slices))
 
 
 def said(file: PlannedQueueFile) -> tuple[Any, ...]:
-    assert file.fillers is not None
-    assert file.ext_begins is not None
-    return file.path, list(file.slices), file.pre_blanks, file.fillers.tolist(), file.ext_begins.tolist()
+    return file.path, list(file.slices), file.pre_blanks
 
 
 @given(counts=counts_of_files, most_files=st.integers(1, 8), units=st.integers(1, 200))
@@ -107,63 +96,44 @@ def test_batches_are_all_files_in_their_order(counts: list[list[int]], most_file
     batches = planned.batches(most_files, units)
     assert [said(file) for batch in batches for file in batch] == [said(file) for file in planned]
     for batch, following in zip_longest(batches, batches[1:]):
-        sizes = [count for _, count in batch.units()]
+        sizes = batch.counts().tolist()
         assert 1 <= len(sizes) <= most_files
         assert sum(sizes) <= units or len(sizes) == 1
         if following is not None:
-            assert len(sizes) == most_files or sum(sizes) + next(iter(following.units()))[1] > units
+            assert len(sizes) == most_files or sum(sizes) + following.counts()[0] > units
 
 
 def test_a_file_takes_along_only_the_sources_it_has() -> None:
     planned = queue_files([[1, 2], [3], [4, 5, 6, 7]])
-    sources = [file.slices.sources for file in planned]
-    assert sources == [("a.units", "b.units"), ("c.units",), ("a.units", "b.units", "c.units")]
-    assert planned[0].path == "consumequeue/topic-2/0/00000000000000000000"
-    assert planned[1].path == "consumequeue/topic-1/1/00000000000000020000"
-    assert list(planned.units())[2] == ("consumequeue/topic-0/2/00000000000000040000", 22)
+    first, second, third = planned
+    assert [file.slices.sources for file in planned] == [
+        ("a.units", "b.units"), ("c.units",), ("a.units", "b.units", "c.units")
+    ]  # fmt: skip
+    assert first.path == "consumequeue/topic-2/0/00000000000000000000"
+    assert second.path == "consumequeue/topic-1/1/00000000000000020000"
     slices = [("a.units", 3, 4), ("b.units", 4, 5), ("c.units", 5, 6), ("a.units", 6, 7)]
-    assert said(planned[-1])[1:] == (slices, 2, [False, True, False, True], [21, 28, 35, 42])
-    assert planned[1:2].topics == (b"topic-1",)
-    assert (len(planned[2:1]), len(planned[:0].batches(5, 5)), planned[:0].counts().tolist()) == (0, 0, [])
-    assert replace(planned, ext_begins=None)[1].ext_begins is None
+    assert said(third) == ("consumequeue/topic-0/2/00000000000000040000", slices, 2)
+    assert planned.counts().tolist() == [3, 3, 22]
+    assert [batch.topics for batch in planned.batches(1, 1)] == [(b"topic-2",), (b"topic-1",), (b"topic-0",)]
+    assert queue_files([]).batches(5, 5) == []
 
 
-def built(tmp_path: Path, units: Sequence[tuple[int, int, int]], **settings: Any) -> FileRow:
-    """The row of a queue file of six units that is built of these staged ones."""
-    staged = tmp_path / "s.units"
-    staged.write_bytes(consume_queue.pack_units(*zip(*units, strict=True)).tobytes())
-    file = PlannedQueueFile("consumequeue", ("T", 3), 120, Slices.of((str(staged), 0, len(units))), **settings)
-    task = BuildQueueFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), file_size=120)
-    (batch,) = task(iter([[file]]))
-    (row,) = FileRows.of([batch])
-    return row
-
-
-def test_a_file_is_read_back_before_it_gets_its_name(tmp_path: Path) -> None:
-    row = built(tmp_path, [(500, 91, 7), (600, 91, 8)], pre_blanks=1)
-    made = tmp_path / "made" / "consumequeue" / "T" / "3" / f"{120:020d}"
-    content = made.read_bytes()
-    assert (row.path, row.count, row.offset_sum) == (f"consumequeue/T/3/{120:020d}", 2, 1100)
-    assert (row.content.size, row.content.data_size) == (120, 60) == (len(content), len(content.rstrip(b"\0")))
-    assert row.content.sha256 == hashlib.sha256(content[:60]).digest()
-    assert list((tmp_path / "drafts").iterdir()) == []
-
-
-def test_copies_of_a_neighbour_fill_the_places_of_lost_units(tmp_path: Path) -> None:
-    staged = tmp_path / "f.units"
-    staged.write_bytes(consume_queue.pack_units([500, 600], [91, 92], [7, 8]).tobytes())
-    slices = Slices((str(staged),), *(np.array(column, np.int32) for column in ([0, 0], [0, 1], [3, 1])))
-    file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices, fillers=np.array([True, False]))
-    task = BuildQueueFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), file_size=100)
-    (_,) = task(iter([[file]]))
-    units = consume_queue.parse_units((tmp_path / "made" / file.path).read_bytes())
-    assert units["phy_offset"].tolist() == [500, 500, 500, 600, 0]
+def slices_of(path: Path, *rows: tuple[int, int, bool], ext_numbers: Sequence[int] | None = None) -> Slices:
+    """Slices of one file, given as begin, count, and whether copies fill places."""
+    table = np.array([(0, *row) for row in rows], consume_queue.SLICE)
+    if ext_numbers is not None:
+        table = append_fields(table, "ext_number", np.array(ext_numbers), usemask=False)
+    return Slices((str(path),), table)
 
 
 def test_a_pre_blank_unit_among_the_messages_is_refused(tmp_path: Path) -> None:
     """Consumers would skip all messages of the log's first segment after it."""
+    staged = tmp_path / "s.units"
+    staged.write_bytes(consume_queue.pack_units([500, 0, 600], [91, 0x7FFFFFFF, 91], [7, 0, 8]).tobytes())
+    file = PlannedQueueFile("consumequeue", ("T", 3), 120, Slices.of((str(staged), 0, 3)))
+    task = BuildFiles(made_in(tmp_path), Settings(shown={"mappedFileSizeConsumeQueue": 120}))
     with pytest.raises(TotalsDisagree, match="pre-blank"):
-        built(tmp_path, [(500, 91, 7), (0, 0x7FFFFFFF, 0), (600, 91, 8)])
+        list(task(iter([[file]])))
     assert not (tmp_path / "made").exists()
 
 
@@ -172,10 +142,12 @@ def test_addresses_take_the_place_of_tags_codes(tmp_path: Path, begins: list[int
     """Two ext units of 20 bytes fill a file of 44; the copies of a filler share one."""
     staged = tmp_path / "f.units"
     staged.write_bytes(consume_queue.pack_units([500, 600, 700], [91, 92, 93], [7, 8, 9]).tobytes())
-    slices = Slices((str(staged),), *(np.array(column, np.int32) for column in ([0, 0], [0, 1], [2, 2])))
-    file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices, 0, np.array([True, False]), np.array(begins))
-    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
-    (_,) = BuildQueueFiles(output, file_size=100, ext_file_size=44)(iter([[file]]))
+    slices = slices_of(staged, (0, 2, True), (1, 2, False), ext_numbers=begins)
+    file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices)
+    output = made_in(tmp_path)
+    (_,) = BuildFiles(output, Settings(shown={"mappedFileSizeConsumeQueue": 100, "mappedFileSizeConsumeQueueExt": 44}))(
+        iter([[file]])
+    )
     units = consume_queue.parse_units((tmp_path / "made" / file.path).read_bytes())
 
     def address(number: int) -> int:
@@ -193,24 +165,12 @@ def test_a_file_has_the_time_of_its_last_message(tmp_path: Path) -> None:
     segment.write_bytes(log.segments[1024])
     staged = tmp_path / "s.units"
     staged.write_bytes(consume_queue.pack_units([one.offset for one in records], [9] * 3, [0] * 3).tobytes())
-    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+    output = made_in(tmp_path)
     for count in (3, 2):
         file = PlannedQueueFile("consumequeue", ("T", count), 0, Slices.of((str(staged), 0, count)))
         segments = (Segment("none", 0, 1024), Segment(str(segment), 1024, 1024))
-        (_,) = BuildQueueFiles(output, 100, stamped_from=segments)(iter([[file]]))
+        (_,) = BuildFiles(output, Settings(shown={"mappedFileSizeConsumeQueue": 100}), segments)(iter([[file]]))
         assert (tmp_path / "made" / file.path).stat().st_mtime == 1_700_000_000 + 10 * (count - 1)
-
-
-def test_units_of_batch_queues_are_counted_as_they_lie_there(tmp_path: Path) -> None:
-    unit = struct.Struct(">qiqqqhii")
-    rows = [unit.pack(500, 91, 7, 11, 0, 2, -1, 0), unit.pack(600, 92, 7, 12, 2, 1, -1, 0)]
-    (tmp_path / "s").write_bytes(b"".join(rows))
-    file = PlannedQueueFile("batchconsumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "s"), 0, 2)))
-    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
-    (batch,) = BuildQueueFiles(output, file_size=138, batch_queues=True)(iter([[file]]))
-    (row,) = FileRows.of([batch])
-    assert (row.path, row.count, row.offset_sum) == ("batchconsumequeue/T/3/" + "0" * 20, 2, 1100)
-    assert (tmp_path / "made" / row.path).read_bytes() == b"".join(rows).ljust(138, b"\0")
 
 
 @pytest.mark.parametrize("count_every_put", [False, True])
@@ -236,8 +196,10 @@ def test_index_files_are_those_of_a_broker(
         PlannedIndexFile("index/1", first, None),
         PlannedIndexFile("index/2", Slices.of((sources[1], entries - 1, 2)), first.last),
     ]
-    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
-    made = FileRows.of(BuildIndexFiles(output, 5, 12, count_every_put)(iter(planned)))
+    output = made_in(tmp_path)
+    made = rows_of(
+        pa.Table.from_batches(BuildFiles(output, SMALL_INDEX, count_every_put=count_every_put)(iter(planned)))
+    )
     one = IndexFile([0] * 5, 12, count_every_put)
     two = IndexFile([0] * 5, 12, count_every_put)
     for number, (key, time) in enumerate(zip(keys, times, strict=True)):
@@ -250,9 +212,9 @@ def test_index_files_are_those_of_a_broker(
     ]
     for row, file, count, total in zip(made, (one, two), (entries, 2), sums, strict=True):
         content, used = file.to_bytes(), 40 + 4 * 5 + 20 * (count + 1)
-        assert (tmp_path / "made" / row.path).read_bytes() == content
-        assert (row.count, row.offset_sum, row.content.size, row.content.data_size) == (count, total, 300, used)
-        assert row.content.sha256 == hashlib.sha256(content[:used]).digest()
+        assert (tmp_path / "made" / row["path"]).read_bytes() == content
+        assert (row["count"], row["offset_sum"], row["size"], row["data_size"]) == (count, total, 300, used)
+        assert row["sha256"] == hashlib.sha256(content[:used]).digest()
     assert [build.staged_timestamp(sources[1], row) for row in range(2)] == times[1:3]
 
 
@@ -263,7 +225,7 @@ def test_an_index_file_that_storage_changed_is_never_finished(tmp_path: Path, mo
     planned = PlannedIndexFile("index/1", Slices.of((str(tmp_path / "s"), 0, 2)), None)
     finish = files.FileWriter.finish
     for position in (35, 40 + 4 * 5 + 20 * 3, 300):
-        output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
+        output = made_in(tmp_path)
 
         def change(writer: files.FileWriter, size: int, position: int = position) -> None:
             finish(writer, size)
@@ -272,44 +234,11 @@ def test_an_index_file_that_storage_changed_is_never_finished(tmp_path: Path, mo
         with monkeypatch.context() as patch:
             patch.setattr(files.FileWriter, "finish", change)
             with pytest.raises(TotalsDisagree, match="index file differs"):
-                list(BuildIndexFiles(output, 5, 12)(iter([planned])))
+                list(BuildFiles(output, SMALL_INDEX)(iter([planned])))
         assert not (tmp_path / "made").exists()
 
 
-def test_both_kinds_of_files_in_one_go(tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(np.zeros(1, ROW).tobytes())
-    (tmp_path / "u").write_bytes(consume_queue.pack_units([500], [91], [7]).tobytes())
-    output = OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
-    task = BuildFiles(BuildQueueFiles(output, 100), BuildIndexFiles(output, 5, 12))
-    index = PlannedIndexFile("index/1", Slices.of((str(tmp_path / "s"), 0, 1)), None)
-    queue = PlannedQueueFile("consumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "u"), 0, 1)))
-    made = FileRows.of(task(iter([index, [queue], index])))
-    assert [(row.path, row.offset_sum) for row in made] == [("index/1", 0), (queue.path, 500), ("index/1", 0)]
-
-
-@pytest.mark.parametrize("closed", [True, False])
-def test_units_have_tags_code_and_time(tmp_path: Path, closed: bool) -> None:
-    times_of = {}
-    for name, codes in (("s", [7, -8]), ("t", [9])):
-        units, times = tmp_path / f"{name}.units", tmp_path / f"{name}.times"
-        units.write_bytes(consume_queue.pack_units([0] * len(codes), [1] * len(codes), codes).tobytes())
-        times.write_bytes(np.array([1000 + code for code in codes], "<i8").tobytes())
-        times_of[str(units)] = str(times)
-    first, second = times_of
-    file = PlannedExtFile("ext/T/0/0", Slices.of((first, 1, 1), (second, 0, 1)), times_of, closed)
-    build = BuildExtFiles(OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts")), 64)
-    (row,) = FileRows.of(build(iter([file])))
-    expected = struct.pack(">hqqh", 20, -8, 992, 0) + struct.pack(">hqqh", 20, 9, 1009, 0)
-    expected += b"\xff\xff" if closed else b""
-    assert (tmp_path / "made" / "ext/T/0/0").read_bytes() == expected.ljust(64, b"\0")
-    assert (row.path, row.count, row.offset_sum, row.content.size) == ("ext/T/0/0", 2, 0, 64)
-
-
 # -------------------------------------------------------------------------------------------------- output files
-def made_in(tmp_path: Path) -> OutputDirectory:
-    return OutputDirectory(str(tmp_path / "made"), str(tmp_path / "drafts"))
-
-
 def left_in(tmp_path: Path) -> list[str]:
     return sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
 
@@ -326,9 +255,9 @@ def test_a_row_is_of_the_bytes_on_storage(tmp_path: Path) -> None:
     made = tmp_path / "made" / "a" / "b"
     assert made.read_bytes() == b"onetwo".ljust(10, b"\0")
     assert made.stat().st_mtime == 1_700_000_001  # whole seconds, rounded up
-    assert (row.path, row.count, row.offset_sum) == ("a/b", 2, 7)
-    assert (row.content.size, row.content.data_size) == (10, 6)
-    assert row.content.sha256 == hashlib.sha256(b"onetwo").digest()
+    assert (row["path"], row["count"], row["offset_sum"]) == ("a/b", 2, 7)
+    assert (row["size"], row["data_size"]) == (10, 6)
+    assert row["sha256"] == hashlib.sha256(b"onetwo").digest()
     assert left_in(tmp_path) == ["made/a/b"]
 
 
@@ -362,29 +291,6 @@ def test_bytes_that_storage_changed_are_found(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "made").exists()
 
 
-rows = st.lists(
-    st.builds(
-        FileRow,
-        path=st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
-        content=st.binary(max_size=4).map(content_of),
-        count=st.integers(0, 1 << 40),
-        offset_sum=st.integers(0, (1 << 64) - 1),
-    ),
-    max_size=6,
-)
-
-
-@given(parts=st.lists(rows, max_size=4))
-def test_rows_come_as_they_were_given(parts: list[list[FileRow]]) -> None:
-    everything = [row for part in parts for row in part]
-    travelled = [pickle.loads(pickle.dumps(batch_of(part))) for part in parts]
-    found = FileRows.of(travelled)
-    assert (list(found), len(found)) == (everything, len(everything))
-    assert list(FileRows.concatenate([FileRows.of([batch]) for batch in travelled])) == everything
-    assert found.offset_sum() == sum(row.offset_sum for row in everything) % (1 << 64)
-    assert [row.path for row in found.by_path()] == sorted(row.path for row in everything)
-
-
 # -------------------------------------------------------------------------------------------------------- verify
 UNITS = [(500, 91, 7), (600, 92, -8), (700, 93, 9)]
 """Commit-log offset, size and tags code."""
@@ -413,9 +319,9 @@ def compared(
     path.parent.mkdir(parents=True)
     if content is not None:
         path.write_bytes(content)
-    slices = Slices.of(*((str(staged), number, 1) for number in range(len(rows))))
-    marks = None if fillers is None else np.array(fillers)
-    file = PlannedQueueFile("consumequeue", ("T", 3), base, slices, pre_blanks=begin, fillers=marks)
+    marks = fillers or [False] * len(rows)
+    slices = slices_of(staged, *((number, 1, marks[number]) for number in range(len(rows))))
+    file = PlannedQueueFile("consumequeue", ("T", 3), base, slices, pre_blanks=begin)
     task = CompareQueueFiles(str(tmp_path), 120, segments, DecodeRules(), LogExtent(400, 800))
     (found,) = task(iter([[QueueCheck(file, begin, begin + len(rows), **check)]]))
     assert (found.queue, found.base) == (("T", 3), base)
@@ -634,22 +540,22 @@ PAIR_UNITS = [(500, 91, 7, 11), (600, 92, -8, 12), (700, 93, 9, 13), (1 << 40, 9
 
 
 @pytest.fixture
-def staged(tmp_path: Path) -> tuple[str, str]:
-    """Paths of the units and of their times."""
+def staged(tmp_path: Path) -> str:
+    """Path of the units; their times are beside them."""
     pytest.importorskip("rocksdict")
     offsets, sizes, tags, times = zip(*PAIR_UNITS, strict=True)
     units, stamps = tmp_path / "s.units", tmp_path / "s.times"
     units.write_bytes(consume_queue.pack_units(offsets, sizes, tags).tobytes())
     stamps.write_bytes(np.array(times, "<i8").tobytes())
-    return str(units), str(stamps)
+    return str(units)
 
 
-def part_of(staged: tuple[str, str], queue_offset: int, begin: int, count: int, queue_id: int = 3) -> UnitSlice:
-    return UnitSlice("T", queue_id, queue_offset, *staged, begin, count)
+def part_of(staged: str, queue_offset: int, begin: int, count: int, queue_id: int = 3) -> UnitSlice:
+    return UnitSlice("T", queue_id, queue_offset, staged, begin, count)
 
 
 @pytest.fixture
-def database(staged: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def database(staged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Units of T:3 from 40 on, of one file; two to be read at a time."""
     monkeypatch.setattr(rocksdb_pairs, "PAIRS_AT_A_TIME", 2)
     planned = PlannedTable("0", (part_of(staged, 40, 0, 1), part_of(staged, 41, 1, 3)))
@@ -695,7 +601,7 @@ SURPLUS = FirstDifference("extra_unit", 43, None, PAIR_UNITS[3])
     ],
 )
 def test_a_unit_that_the_log_does_not_make(
-    database: str, staged: tuple[str, str], last: int | None, task: dict[str, Any], expected: PairsComparison
+    database: str, staged: str, last: int | None, task: dict[str, Any], expected: PairsComparison
 ) -> None:
     """The last one of four."""
     part = QueuePart(b"T", 3, 40, None, (part_of(staged, 40, 0, 3),), last)
@@ -704,7 +610,7 @@ def test_a_unit_that_the_log_does_not_make(
     assert found.offset_sum == 500 + 600 + 700 + (1 << 40)
 
 
-def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: tuple[str, str]) -> None:
+def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: str) -> None:
     """One part ends where the next begins, and nothing is counted twice."""
     parts = [
         QueuePart(b"T", 3, 0, 41, (part_of(staged, 40, 0, 1),)),
@@ -717,7 +623,7 @@ def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: tup
     assert [one.offset_sum for one in found] == [500, 1300, 1 << 40, 0]
 
 
-def test_units_that_are_missing_or_others(database: str, staged: tuple[str, str]) -> None:
+def test_units_that_are_missing_or_others(database: str, staged: str) -> None:
     """Of another queue none is there; each of the same one, a place further, is another."""
     absent = QueuePart(b"T", 4, 40, None, (part_of(staged, 40, 0, 4, queue_id=4),))
     moved = QueuePart(b"T", 3, 41, None, (part_of(staged, 41, 0, 4),))

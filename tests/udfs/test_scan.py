@@ -26,6 +26,7 @@ from udfs.log import scan as scanning
 from udfs.log.find_records import FindRecords, RecordFound, RecordsAsked, SurveyTask
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 from udfs.log.scan import Dispatched, ScanTask, SplitScan, StoreTimes
+from udfs.log.staged_runs import times_path
 
 
 # ---------------------------------------------------------------------------------------------------------- scan
@@ -101,7 +102,8 @@ def test_staged_files_have_names_of_their_own(tmp_path: Path) -> None:
     splits = plan_splits([Segment(str(segment), 0, segment.stat().st_size)], 150)
     names = []
     for found in task(iter([*splits, *splits])):
-        for path in (found.units.path, found.units.times_path, found.entries.path):
+        times = times_path(found.units.path) if found.units.path else ""
+        for path in (found.units.path, times, found.entries.path):
             names.append(Path(path).name)
             assert not path or names[-1].startswith(f"split-{found.report.split.number:06d}-")
     names = [name for name in names if name]
@@ -123,7 +125,7 @@ def test_queues_of_all_kinds_are_told() -> None:
     assert everything.dispatched.last_unit == log.records[-1].offset
     some = scan(log, dispatch_rules=rules, topics=(TopicFilter("B", 4),))
     assert (some.queues(), some.topics, some.batches.count) == ({("B", 4)}, (b"B", b"A"), 2)
-    assert some.batches.runs.messages.tolist() == [3]
+    assert some.batch_runs.messages.tolist() == [3]
     assert some.batches.offset_sum == log.records[0].offset + single.offset
     assert some.dispatched.last_unit == log.records[-1].offset
     last = log.message(topic="B")

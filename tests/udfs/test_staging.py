@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from storeformat.queues.batch_consume_queue import UNIT, parse_units
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import BatchUnits, DispatchRules, IndexEntries
 from udfs.log import batch_queues
-from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter
+from udfs.log.batch_queues import BATCH_RUN, BatchRunWriter
 from udfs.log.scan import ScanTask, SplitScan, scan_split
-from udfs.log.staged_files import Readers, Slices, Staged, StagedFile
-from udfs.log.staged_runs import EntryWriter, Runs, RunWriter
+from udfs.log.staged_files import NOTHING_STAGED, Readers, Slices, Staged, StagedFile
+from udfs.log.staged_runs import EntryWriter, RunWriter
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES, Subscription
 from udfs.log.timers import MOST_QUEUES, REAL_PROPERTIES, TIMER_PROPERTIES, TimerEvent
 
@@ -54,7 +54,7 @@ def test_units_are_grouped_by_queue_and_cut_where_it_begins_anew(
     writer.flush()
     writer.close(None, None)
     staged = writer.staged()
-    runs = staged.runs
+    runs = np.frombuffer(staged.runs, BATCH_RUN).view(np.recarray)
     assert parse_units(Path(writer.path).read_bytes())["phy_offset"].tolist() == [20, 10, 30, 40]
     assert (runs.topic_codes.tolist(), runs.queue_ids.tolist()) == ([0, 1, 1], [3, 0, 0])
     assert (runs.begins.tolist(), runs.counts.tolist()) == ([0, 1, 3], [1, 2, 1])
@@ -64,12 +64,12 @@ def test_units_are_grouped_by_queue_and_cut_where_it_begins_anew(
 
 def test_nothing_is_written_where_nothing_is_staged() -> None:
     writer = BatchRunWriter("", "s")
-    assert writer.staged() is NO_BATCHES
+    assert writer.staged() == NOTHING_STAGED
     writer.add(units_of((0, 0, 10, 0, 1)))
     writer.flush()
     writer.close(None, None)
     staged = writer.staged()
-    assert (staged.path, staged.count, len(staged.runs.counts)) == ("", 1, 1)
+    assert (staged.path, staged.count, len(staged.runs)) == ("", 1, BATCH_RUN.itemsize)
 
 
 # -------------------------------------------------------------------------------------------------- staged files
@@ -144,23 +144,6 @@ def test_rows_are_read_from_many_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 # --------------------------------------------------------------------------------------------------- staged runs
-@given(st.integers(0, 50), st.integers(0, 2**32 - 1))
-def test_what_is_packed_comes_out_as_it_was(count: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    runs = Runs(
-        *(rng.integers(-(2**31), 2**31, count, dtype=np.int32) for _ in range(2)),
-        *(rng.integers(-(2**63), 2**63, count, dtype=np.int64) for _ in range(5)),
-        rng.integers(0, 2, count).astype(bool),
-    )
-    packed = runs.pack()
-    assert len(packed) == 49 * count
-    again = Runs.unpack(packed)
-    for field in fields(Runs):
-        here, there = getattr(runs, field.name), getattr(again, field.name)
-        assert here.dtype == there.dtype
-        assert np.array_equal(here, there)
-
-
 def test_scans_share_what_they_have_in_common() -> None:
     splits = plan_splits([Segment("/log/0", 0, 300)], 100)
     topics = [(b"a" * 200, b"b" * 200), (b"a" * 200, b"b" * 200), (b"b" * 200,)]
@@ -174,7 +157,6 @@ def test_scans_share_what_they_have_in_common() -> None:
     assert third.topics[0] is first.topics[1]
     assert [scan.report.split for scan in (first, second, third)] == splits
     assert all(scan.report.split is split for scan, split in zip((first, second, third), splits, strict=True))
-    assert first.batches is NO_BATCHES
     for wrong in (scans[:2], [scans[0], scans[2], scans[1]]):
         with pytest.raises(TotalsDisagree, match="scans were lost"):
             sharing(wrong, splits)

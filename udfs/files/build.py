@@ -7,15 +7,14 @@ the task. ``output_files`` writes and reads back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import overload
 
 import numpy as np
 import pyarrow as pa
 
-from storeformat.arrays import Bools, Int32s, Int64s, Structs, sum_of_offsets
+from storeformat.arrays import Int32s, Int64s, Structs, sum_of_offsets
 from storeformat.errors import TotalsDisagree
 from storeformat.index import index_file
 from storeformat.index.entries import ROW
@@ -25,10 +24,11 @@ from storeformat.queues import batch_consume_queue, consume_queue, consume_queue
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.extents import Content, measured, stray_byte
-from storeformat.store.layout import file_name
-from udfs.files.output_files import FileRow, OutputDirectory, Totals, batch_of, stored_size
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name
+from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, SLOTS, Settings
+from udfs.files.output_files import OutputDirectory, Piece, Row, Totals, batch_of, stored_size
 from udfs.log.staged_files import Readers, Slices
-from udfs.log.staged_runs import TIME
+from udfs.log.staged_runs import TIME, times_path
 
 _READ_CHUNK = index_file.ENTRY_SIZE * (1 << 16)
 _ROWS_AT_A_TIME = 1 << 16
@@ -36,8 +36,8 @@ _ROWS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class PlannedQueueFile:
-    """One consume-queue file to make, named by the byte offset ``base``: ``pre_blanks``, then the units of the slices.
-    A slice in ``fillers`` is one unit repeated. Ext addresses from ``ext_begins[i]`` on (unless -1) replace tags codes.
+    """One file of a queue, named by the byte offset ``base``: ``pre_blanks``, then the units of the slices.
+    ``closed``: another file of the queue follows.
     """
 
     directory: str
@@ -45,176 +45,72 @@ class PlannedQueueFile:
     base: int
     slices: Slices
     pre_blanks: int = 0
-    fillers: Bools | None = None
-    ext_begins: Int64s | None = None
+    closed: bool = False
 
     @property
     def path(self) -> str:
         """Path below the output."""
-        return queue_file_path(self.directory, self.queue, self.base)
+        return _path(self.directory, self.queue, self.base)
 
 
-def queue_file_path(directory: str, queue: tuple[str, int], base: int) -> str:
-    """Path of a queue's file below the store."""
+def _path(directory: str, queue: tuple[str, int], base: int) -> str:
     return locations.join(directory, queue[0], str(queue[1]), file_name(base))
 
 
 @dataclass(frozen=True)
-class PlannedQueueFiles(Sequence[PlannedQueueFile]):
-    """Consume-queue files to make, as columns: objects would take a kilobyte each in the driver and in transit. Per
-    file: queue (``topic_of`` into ``topics``, ``queue_ids``), ``first_queue_offsets``, ``pre_blanks``, slices
-    ``[edges[i], edges[i + 1])``. Per slice: as in ``PlannedQueueFile``.
+class PlannedQueueFiles:
+    """Files of one kind of queue as a table (objects would take a kilobyte each): rows of ``FILE``, whose keys are
+    number into ``topics`` << 32 | queue id. Slices may have a column ``ext_number``: the number in consumequeue_ext of
+    their first unit, whose address replaces the tags code; -1 for none.
     """
 
     directory: str
     topics: tuple[bytes, ...]
-    topic_of: Int32s
-    queue_ids: Int32s
-    first_queue_offsets: Int64s
-    pre_blanks: Int32s
-    edges: Int32s
+    files: Structs
     slices: Slices
-    fillers: Bools
-    ext_begins: Int64s | None = None
 
     def __len__(self) -> int:
-        return len(self.queue_ids)
+        return len(self.files)
 
-    @overload
-    def __getitem__(self, at: int) -> PlannedQueueFile: ...
+    def __iter__(self) -> Iterator[PlannedQueueFile]:
+        for (key, base, pre_blanks, _, closed), (begin, end) in zip(
+            self.files.tolist(), pairwise(self._edges().tolist()), strict=True
+        ):
+            yield PlannedQueueFile(self.directory, self._queue(key), base, self.slices[begin:end], pre_blanks, closed)
 
-    @overload
-    def __getitem__(self, at: slice) -> PlannedQueueFiles: ...
+    def paths(self) -> Iterator[str]:
+        for key, base in self.files[["key", "base"]].tolist():
+            yield _path(self.directory, self._queue(key), base)
 
-    def __getitem__(self, at: int | slice) -> PlannedQueueFile | PlannedQueueFiles:
-        if isinstance(at, slice):
-            return self._part(*at.indices(len(self))[:2])
-        number = range(len(self))[at]
-        part = slice(int(self.edges[number]), int(self.edges[number + 1]))
-        return PlannedQueueFile(
-            directory=self.directory,
-            queue=self._queue(number),
-            base=self._base(number),
-            slices=self.slices[part],
-            pre_blanks=int(self.pre_blanks[number]),
-            fillers=self.fillers[part],
-            ext_begins=None if self.ext_begins is None else self.ext_begins[part],
-        )
+    def _queue(self, key: int) -> tuple[str, int]:
+        return decode_java_utf8(self.topics[key >> 32]), key & 0xFFFFFFFF
 
-    def units(self) -> Iterator[tuple[str, int]]:
-        """Path and number of units of each file."""
-        for number, count in enumerate(self.counts().tolist()):
-            yield queue_file_path(self.directory, self._queue(number), self._base(number)), count
-
-    def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
-        """Parts of at most ``most_files`` files and ``units`` units, or of one file."""
-        parts: list[PlannedQueueFiles] = []
-        begin, room = 0, units
-        for number, count in enumerate(self.counts().tolist()):
-            if number > begin and (count > room or number - begin == most_files):
-                parts.append(self[begin:number])
-                begin, room = number, units
-            room -= count
-        return [*parts, self[begin:]] if len(self) else []
-
-    def _queue(self, number: int) -> tuple[str, int]:
-        return decode_java_utf8(self.topics[self.topic_of[number]]), int(self.queue_ids[number])
-
-    def _base(self, number: int) -> int:
-        return int(self.first_queue_offsets[number]) * consume_queue.UNIT_SIZE
+    def _edges(self) -> Int64s:
+        return np.append(0, np.cumsum(self.files["slices"], dtype=np.int64))
 
     def counts(self) -> Int64s:
         """Units of each file, with fillers, without pre-blanks."""
         if not len(self):
             return np.zeros(0, np.int64)
-        return np.add.reduceat(self.slices.counts, self.edges[:-1], dtype=np.int64)
+        return np.add.reduceat(self.slices.table["count"], self._edges()[:-1], dtype=np.int64)
 
-    def _part(self, begin: int, end: int) -> PlannedQueueFiles:
-        end = max(begin, end)
-        part = slice(int(self.edges[begin]), int(self.edges[end]))
-        topics, topic_of = np.unique(self.topic_of[begin:end], return_inverse=True)
-        return PlannedQueueFiles(
-            directory=self.directory,
-            topics=tuple(self.topics[topic] for topic in topics.tolist()),
-            topic_of=topic_of.astype(np.int32),
-            queue_ids=self.queue_ids[begin:end],
-            first_queue_offsets=self.first_queue_offsets[begin:end],
-            pre_blanks=self.pre_blanks[begin:end],
-            edges=self.edges[begin : end + 1] - part.start,
-            slices=self.slices[part],
-            fillers=self.fillers[part],
-            ext_begins=None if self.ext_begins is None else self.ext_begins[part],
-        )
+    def batches(self, most_files: int, units: int) -> list[PlannedQueueFiles]:
+        """Parts of at most ``most_files`` files and ``units`` units, or of one file."""
+        begins, room = [0], units
+        for number, count in enumerate(self.counts().tolist()):
+            if number > begins[-1] and (count > room or number - begins[-1] == most_files):
+                begins.append(number)
+                room = units
+            room -= count
+        edges = self._edges()
+        return [self._part(begin, end, edges) for begin, end in pairwise([*begins, len(self)]) if begin < end]
 
-
-@dataclass(frozen=True)
-class BuildQueueFiles:
-    """Makes consume-queue files. ``stamped_from``: segments for modification times (time search up to 5.1.0)."""
-
-    output: OutputDirectory
-    file_size: int
-    stamped_from: tuple[Segment, ...] = ()
-    ext_file_size: int = 0
-    batch_queues: bool = False
-
-    def __call__(self, batches: Iterator[Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
-        with Readers() as readers:
-            for batch in batches:
-                yield batch_of(self._build(file, readers) for file in batch)
-
-    def _build(self, file: PlannedQueueFile, readers: Readers) -> FileRow:
-        if self.batch_queues:
-            units = _bytes_of(staged_units(file, readers, batch_consume_queue.UNIT))
-            return self.output.make_of(file.path, units, self.file_size, _tally_batch_units, what="a batch-queue file")
-        units = _bytes_of(self._with_addresses(file, staged_units(file, readers, consume_queue.UNIT)))
-        pieces = consume_queue.file_pieces(self.file_size, file.pre_blanks, units)
-        return self.output.make_of(
-            file.path, pieces, self.file_size, lambda stored: self._tally(stored, file, readers),
-            what="a consume-queue file",
-        )  # fmt: skip
-
-    def _with_addresses(self, file: PlannedQueueFile, slices: Iterator[Structs]) -> Iterator[Structs]:
-        """Replace tags codes by addresses; the copies of a filler share one."""
-        if file.ext_begins is None:
-            yield from slices
-            return
-        for number, (units, begin) in enumerate(zip(slices, file.ext_begins.tolist(), strict=True)):
-            if begin >= 0:
-                count = 1 if file.fillers is not None and file.fillers[number] else len(units)
-                units["tags_code"] = consume_queue_ext.addresses(begin, count, self.ext_file_size)
-            yield units
-
-    def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Totals:
-        units = consume_queue.parse_units(stored)
-        own = units[file.pre_blanks : consume_queue.written_units(units)]
-        if bool(consume_queue.is_pre_blank(own).any()):
-            raise TotalsDisagree("a consume-queue file holds a pre-blank unit after its first message", path=file.path)
-        modified = None
-        if self.stamped_from:
-            offset = int(own["phy_offset"][-1])
-            segment = segment_with(self.stamped_from, offset)
-            modified = store_timestamp_at(readers.open(segment.path), offset - segment.base)
-        return Totals(len(own), sum_of_offsets(own["phy_offset"]), modified)
-
-
-def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
-    """Units of a consume-queue file, rows of ``kind``, slice by slice, writable. Lost messages get copies of a
-    neighbour's unit: a filler must be valid or recovery ends the queue, and no pre-blank, or consumers skip messages.
-    """
-    for number, (path, begin, count) in enumerate(file.slices):
-        filler = file.fillers is not None and bool(file.fillers[number])
-        units = readers.rows(path, kind, begin, 1 if filler else count)
-        yield np.repeat(units, count) if filler else units
-
-
-def _bytes_of(slices: Iterator[Structs]) -> Iterator[memoryview]:
-    return (units.view(np.uint8).data for units in slices)
-
-
-def _tally_batch_units(stored: memoryview) -> Totals:
-    units = batch_consume_queue.parse_units(stored)
-    own = units[: batch_consume_queue.written_units(units)]
-    return Totals(len(own), sum_of_offsets(own["phy_offset"]))
+    def _part(self, begin: int, end: int, edges: Int64s) -> PlannedQueueFiles:
+        files = self.files[begin:end].copy()
+        topics, numbers = np.unique(files["key"] >> 32, return_inverse=True)
+        files["key"] = numbers << 32 | files["key"] & 0xFFFFFFFF
+        names = tuple(self.topics[topic] for topic in topics.tolist())
+        return PlannedQueueFiles(self.directory, names, files, self.slices[edges[begin] : edges[end]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,34 +122,103 @@ class PlannedIndexFile:
     previous: tuple[str, int] | None
 
 
+def queue_file_sizes(settings: Settings) -> dict[str, int]:
+    """Size of the files of each kind of queue."""
+    return {
+        CONSUME_QUEUE: settings.queue_file_size,
+        BATCH_CONSUME_QUEUE: settings.number(BATCH_SIZE),
+        CONSUME_QUEUE_EXT: settings.number(EXT_SIZE),
+    }
+
+
 @dataclass(frozen=True)
-class BuildIndexFiles:
-    """Makes index files. ``count_every_put``: hashSlotCount of brokers before 4.7.1."""
+class BuildFiles:
+    """Makes index files, and batches of queue files of all kinds. ``stamped_from``: segments for the modification times
+    of consume queues (time search up to 5.1.0); ``count_every_put``: hashSlotCount of brokers before 4.7.1.
+    """
 
     output: OutputDirectory
-    slots: int
-    max_index_num: int
+    settings: Settings
+    stamped_from: tuple[Segment, ...] = ()
     count_every_put: bool = False
 
-    def __call__(self, planned: Iterator[PlannedIndexFile]) -> Iterator[pa.RecordBatch]:
-        for file in planned:
+    def __call__(self, planned: Iterator[PlannedIndexFile | Iterable[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
+        for item in planned:
             with Readers() as readers:
-                yield batch_of([self._build(file, readers)])
+                if isinstance(item, PlannedIndexFile):
+                    yield batch_of([self._build_index_file(item, readers)])
+                else:
+                    yield batch_of(self._build_queue_file(file, readers) for file in item)
 
-    def _build(self, file: PlannedIndexFile, readers: Readers) -> FileRow:
+    def _build_queue_file(self, file: PlannedQueueFile, readers: Readers) -> Row:
+        return self.output.make_of(
+            file.path,
+            self._pieces(file, readers),
+            queue_file_sizes(self.settings)[file.directory],
+            lambda stored: self._tally(stored, file, readers),
+            what=f"a {file.directory} file",
+        )
+
+    def _pieces(self, file: PlannedQueueFile, readers: Readers) -> Iterator[Piece]:
+        if file.directory == CONSUME_QUEUE_EXT:
+            units = _ext_units(file, readers)
+        elif file.directory == BATCH_CONSUME_QUEUE:
+            units = staged_units(file, readers, batch_consume_queue.UNIT)
+        else:
+            yield consume_queue.PRE_BLANK * file.pre_blanks
+            units = self._with_addresses(file, staged_units(file, readers, consume_queue.UNIT))
+        for piece in units:
+            yield piece.view(np.uint8).data
+        if file.directory == CONSUME_QUEUE_EXT and file.closed:
+            yield consume_queue_ext.END_MARK
+
+    def _with_addresses(self, file: PlannedQueueFile, pieces: Iterator[Structs]) -> Iterator[Structs]:
+        """Replace tags codes by addresses; the copies of a filler share one."""
+        table = file.slices.table
+        if "ext_number" not in (table.dtype.names or ()):
+            yield from pieces
+            return
+        for units, row in zip(pieces, table, strict=True):
+            if row["ext_number"] >= 0:
+                units["tags_code"] = consume_queue_ext.addresses(
+                    int(row["ext_number"]),
+                    1 if row["filler"] else len(units),
+                    self.settings.number(EXT_SIZE),
+                )
+            yield units
+
+    def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Totals:
+        if file.directory == CONSUME_QUEUE_EXT:
+            return Totals(consume_queue_ext.written_units(stored))
+        kind = batch_consume_queue if file.directory == BATCH_CONSUME_QUEUE else consume_queue
+        units = kind.parse_units(stored)
+        own = units[file.pre_blanks : kind.written_units(units)]
+        modified = None
+        if kind is consume_queue:
+            if bool(consume_queue.is_pre_blank(own).any()):
+                raise TotalsDisagree(
+                    "a consume-queue file holds a pre-blank unit after its first message", path=file.path
+                )
+            if self.stamped_from:
+                offset = int(own["phy_offset"][-1])
+                segment = segment_with(self.stamped_from, offset)
+                modified = store_timestamp_at(readers.open(segment.path), offset - segment.base)
+        return Totals(len(own), sum_of_offsets(own["phy_offset"]), modified)
+
+    def _build_index_file(self, file: PlannedIndexFile, readers: Readers) -> Row:
         start = index_file.first_header()
         if file.previous is not None:
             entry = readers.rows(file.previous[0], ROW, file.previous[1], 1)[0]
             start = index_file.first_header(int(entry["store_timestamp"]), int(entry["offset"]))
-        size = index_file.index_file_size(self.slots, self.max_index_num)
+        slots, size = self.settings.number(SLOTS), self.settings.index_file_size
         header = start
 
         def write(writer: files.FileWriter) -> None:
             nonlocal header
             header = index_file.build_index_file(
                 _entry_chunks(file.slices, readers),
-                self.slots,
-                self.max_index_num,
+                slots,
+                self.settings.number(ENTRIES),
                 writer.write_at,
                 start=start,
                 count_every_put=self.count_every_put,
@@ -263,11 +228,11 @@ class BuildIndexFiles:
         return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
 
     def _data_size(self, header: index_file.IndexHeader) -> int:
-        return index_file.entries_position(self.slots) + index_file.ENTRY_SIZE * (1 + header.entries)
+        return index_file.entries_position(self.settings.number(SLOTS)) + index_file.ENTRY_SIZE * (1 + header.entries)
 
     def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Totals]:
         digest, total = hashlib.sha256(), 0
-        first_entry = index_file.entries_position(self.slots) + index_file.ENTRY_SIZE
+        first_entry = index_file.entries_position(self.settings.number(SLOTS)) + index_file.ENTRY_SIZE
         end = self._data_size(written)
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
@@ -290,6 +255,22 @@ class BuildIndexFiles:
         return replace(content, size=size), Totals(header.entries, total % (1 << 64))
 
 
+def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.void]) -> Iterator[Structs]:
+    """Units of a consume-queue file, rows of ``kind``, slice by slice, writable. Lost messages get copies of a
+    neighbour's unit: a filler must be valid or recovery ends the queue, and no pre-blank, or consumers skip messages.
+    """
+    for (path, begin, count), filler in zip(file.slices, file.slices.table["filler"].tolist(), strict=True):
+        units = readers.rows(path, kind, begin, 1 if filler else count)
+        yield np.repeat(units, count) if filler else units
+
+
+def _ext_units(file: PlannedQueueFile, readers: Readers) -> Iterator[Structs]:
+    for source, begin, count in file.slices.steps(_ROWS_AT_A_TIME):
+        units = readers.rows(source, consume_queue.UNIT, begin, count)
+        times = readers.rows(times_path(source), TIME, begin, count)
+        yield consume_queue_ext.pack_units(units["tags_code"], times)
+
+
 def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
     """Staged columns of a file in pieces; each is overwritten by the next."""
     buffer = bytearray(_ROWS_AT_A_TIME * ROW.itemsize)
@@ -302,55 +283,3 @@ def staged_timestamp(source: str, row: int) -> int:
     """Store time (milliseconds) of one staged index entry."""
     with Readers() as readers:
         return int(readers.rows(source, ROW, row, 1)["store_timestamp"][0])
-
-
-@dataclass(frozen=True)
-class BuildFiles:
-    """Makes index files and batches of consume-queue files."""
-
-    queues: BuildQueueFiles
-    index: BuildIndexFiles
-
-    def __call__(self, planned: Iterator[PlannedIndexFile | Sequence[PlannedQueueFile]]) -> Iterator[pa.RecordBatch]:
-        for item in planned:
-            if isinstance(item, PlannedIndexFile):
-                yield from self.index(iter([item]))
-            else:
-                yield from self.queues(iter([item]))
-
-
-_UNITS_AT_A_TIME = 1 << 16
-
-
-@dataclass(frozen=True)
-class PlannedExtFile:
-    """One ext file to make; ``times_of`` maps units files to times files. ``closed``: not the queue's last file."""
-
-    path: str
-    slices: Slices
-    times_of: dict[str, str]
-    closed: bool
-
-
-@dataclass(frozen=True)
-class BuildExtFiles:
-    """Makes ext files of one size, and counts their units when reading back."""
-
-    output: OutputDirectory
-    file_size: int
-
-    def __call__(self, planned: Iterator[PlannedExtFile]) -> Iterator[pa.RecordBatch]:
-        with Readers() as readers:
-            for file in planned:
-                pieces = consume_queue_ext.file_pieces(_units(file, readers), closed=file.closed)
-                yield batch_of([self.output.make_of(file.path, pieces, self.file_size, _tally, what="an ext file")])
-
-
-def _tally(stored: memoryview) -> Totals:
-    return Totals(consume_queue_ext.written_units(stored))
-
-
-def _units(file: PlannedExtFile, readers: Readers) -> Iterator[Structs]:
-    for source, begin, count in file.slices.steps(_UNITS_AT_A_TIME):
-        units = readers.rows(source, consume_queue.UNIT, begin, count)
-        yield consume_queue_ext.pack_units(units["tags_code"], readers.rows(file.times_of[source], TIME, begin, count))

@@ -9,13 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
-from storeformat.arrays import sum_of_offsets
-from storeformat.queues.consume_queue import Piece
 from storeformat.storage import files, locations, outputs
 from storeformat.storage.extents import Content, read_back_whole
+
+Piece = bytes | bytearray | memoryview
+
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("data_size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.binary(32), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+        pa.field("offset_sum", pa.uint64(), nullable=False),
+    ]
+)
+Row = dict[str, Any]
+"""One written file by the names of ``SCHEMA``: its content, units or entries, and their offset sum modulo 2**64."""
+
+
+def file_row(path: str, content: Content, totals: Totals | None = None) -> Row:
+    count, offset_sum = (totals.count, totals.offset_sum) if totals else (0, 0)
+    return {"path": path, **vars(content), "count": count, "offset_sum": offset_sum}
+
+
+def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
+    """Rows as columns of ``SCHEMA``."""
+    return pa.RecordBatch.from_pylist(list(rows), SCHEMA)
+
+
+def rows_of(table: pa.Table) -> Iterator[Row]:
+    for batch in table.to_batches(max_chunksize=1024):
+        yield from batch.to_pylist()
 
 
 @dataclass(frozen=True)
@@ -44,7 +73,7 @@ class OutputDirectory:
         path: str,
         write: Callable[[files.FileWriter], None],
         read_back: Callable[[str], tuple[Content, Totals]],
-    ) -> FileRow:
+    ) -> Row:
         """Write a draft, check it with ``read_back``, and rename it; both get the draft's path."""
         target = locations.join(self.root, path)
         draft = outputs.draft_of(target, self.drafts)
@@ -54,11 +83,11 @@ class OutputDirectory:
         if tally.modified is not None:
             files.set_modified(draft, tally.modified)
         outputs.settle(draft, target)
-        return FileRow(path, content, tally.count, tally.offset_sum)
+        return file_row(path, content, tally)
 
     def make_of(
         self, path: str, pieces: Iterable[Piece], size: int | None, tally: Callable[[memoryview], Totals], *, what: str
-    ) -> FileRow:
+    ) -> Row:
         """Make a file of ``size`` bytes (None: all) from pieces; ``tally`` gets their bytes as read back."""
         used = 0
 
@@ -75,62 +104,3 @@ class OutputDirectory:
             return replace(content, size=whole), tally(stored)
 
         return self.make(path, write, read_back)
-
-
-SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("data_size", pa.int64(), nullable=False),
-        pa.field("sha256", pa.binary(32), nullable=False),
-        pa.field("count", pa.int64(), nullable=False),
-        pa.field("offset_sum", pa.uint64(), nullable=False),
-    ]
-)
-
-
-@dataclass(frozen=True)
-class FileRow:
-    """One written file: path below the output, content, units or entries, and their offset sum modulo 2**64."""
-
-    path: str
-    content: Content
-    count: int = 0
-    offset_sum: int = 0
-
-
-def batch_of(rows: Iterable[FileRow]) -> pa.RecordBatch:
-    """Rows as columns of ``SCHEMA``."""
-    named = [{"path": row.path, **vars(row.content), "count": row.count, "offset_sum": row.offset_sum} for row in rows]
-    return pa.RecordBatch.from_pylist(named, SCHEMA)
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """Many rows; ``table`` has the columns of ``SCHEMA``."""
-
-    table: pa.Table
-
-    @staticmethod
-    def of(batches: Iterable[pa.RecordBatch]) -> FileRows:
-        return FileRows(pa.Table.from_batches(list(batches), SCHEMA))
-
-    @staticmethod
-    def concatenate(parts: Iterable[FileRows]) -> FileRows:
-        return FileRows(pa.concat_tables([SCHEMA.empty_table(), *(part.table for part in parts)]))
-
-    def by_path(self) -> FileRows:
-        """Rows in order of their paths, as UTF-8."""
-        return FileRows(self.table.sort_by("path"))
-
-    def offset_sum(self) -> int:
-        """Sum of all offsets, modulo 2**64."""
-        return sum_of_offsets(self.table["offset_sum"].to_numpy())
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    def __iter__(self) -> Iterator[FileRow]:
-        for batch in self.table.to_batches(max_chunksize=1024):
-            for path, size, data_size, sha256, count, offset_sum in zip(*(c.to_pylist() for c in batch), strict=True):
-                yield FileRow(path, Content(size, data_size, sha256), count, offset_sum)

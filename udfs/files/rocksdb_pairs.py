@@ -14,7 +14,7 @@ from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.storage import locations, outputs, rocksdb
 from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, RocksDbQueues, rocksdb_queues_in
 from udfs.log.staged_files import Readers
-from udfs.log.staged_runs import TIME
+from udfs.log.staged_runs import TIME, times_path
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,6 @@ class UnitSlice:
     queue_id: int
     queue_offset: int
     units_path: str
-    times_path: str
     begin: int
     count: int
 
@@ -43,7 +42,7 @@ def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, S
     for begin in range(0, part.count, PAIRS_AT_A_TIME):
         count = min(PAIRS_AT_A_TIME, part.count - begin)
         units = readers.rows(part.units_path, consume_queue.UNIT, part.begin + begin, count)
-        times = readers.rows(part.times_path, TIME, part.begin + begin, count)
+        times = readers.rows(times_path(part.units_path), TIME, part.begin + begin, count)
         first = part.queue_offset + begin
         yield np.arange(first, first + count, dtype=np.int64), rocksdb_pairs.unit_values(units, times)
 

@@ -187,8 +187,9 @@ def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, re
 
 def _fillers(file: PlannedQueueFile, units: int) -> Bools:
     marks = np.zeros(units, bool)
-    if file.fillers is not None and file.fillers.any():
-        marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(file.fillers, file.slices.counts)
+    table = file.slices.table
+    if table["filler"].any():
+        marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(table["filler"], table["count"])
     return marks
 
 

@@ -6,11 +6,11 @@ one flush, cut before every unit that starts its queue over (base 0).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from storeformat.arrays import Int32s, Int64s
+from storeformat.arrays import Table, table_of
 from storeformat.queues.batch_consume_queue import UNIT
 from storeformat.record.dispatch import BatchUnits
 from udfs.log.staged_files import Staged, StagedFile
@@ -18,29 +18,16 @@ from udfs.log.staged_files import Staged, StagedFile
 _FLUSH_UNITS = 1 << 18
 
 
-@dataclass(frozen=True)
-class BatchRuns:
-    """One row a run: ``counts`` units for ``messages`` from unit ``begins`` of the file; ``births`` marks base 0."""
-
-    topic_codes: Int32s
-    queue_ids: Int32s
-    begins: Int64s
-    counts: Int64s
-    births: Int64s
-    messages: Int64s
-
-
-_NO_RUNS = BatchRuns(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8")))
-
-
-@dataclass(frozen=True, slots=True)
-class StagedBatches(Staged):
-    """Batch units of one split, with their runs."""
-
-    runs: BatchRuns = _NO_RUNS
-
-
-NO_BATCHES = StagedBatches()
+BATCH_RUN = np.dtype(
+    [
+        ("topic_codes", "i4"),  # into the scan's topics
+        ("queue_ids", "i4"),
+        ("begins", "i8"),  # first unit in the file
+        ("counts", "i8"),
+        ("births", "?"),  # begins with base 0
+        ("messages", "i8"),
+    ]
+)
 
 
 class BatchRunWriter(StagedFile):
@@ -49,7 +36,7 @@ class BatchRunWriter(StagedFile):
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(directory, f"{name}.batches")
         self._waiting: list[BatchUnits] = []
-        self._runs: list[BatchRuns] = []
+        self._runs: list[Table] = []
 
     def add(self, units: BatchUnits) -> None:
         """Add units with the scan's topic codes."""
@@ -73,21 +60,17 @@ class BatchRunWriter(StagedFile):
         starts[1:] |= (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])
         first = np.flatnonzero(starts)
         self._runs.append(
-            BatchRuns(
-                topics[first],
-                queues[first],
-                first + self.count,
-                np.diff(first, append=len(units)),
-                birth[first].astype(np.int64),
-                np.add.reduceat(units["batch_size"], first, dtype=np.int64),
+            table_of(
+                BATCH_RUN,
+                topic_codes=topics[first],
+                queue_ids=queues[first],
+                begins=first + self.count,
+                counts=np.diff(first, append=len(units)),
+                births=birth[first],
+                messages=np.add.reduceat(units["batch_size"], first, dtype=np.int64),
             )
         )
         self.take(units, units["phy_offset"])
 
-    def staged(self) -> StagedBatches:
-        if not self._runs:
-            return NO_BATCHES
-        names = BatchRuns.__dataclass_fields__
-        runs = BatchRuns(*(np.concatenate([getattr(part, name) for part in self._runs]) for name in names))
-        units = self.totals()
-        return StagedBatches(units.count, units.offset_sum, units.path, runs)
+    def staged(self) -> Staged:
+        return replace(self.totals(), runs=b"".join(part.tobytes() for part in self._runs))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from storeformat import message as m
-from storeformat.arrays import Bytes, Int64s
+from storeformat.arrays import Bytes, Int64s, Table
 from storeformat.errors import RecordDefect, WriteFailed
 from storeformat.kernels import PlainStop, Tally
 from storeformat.limits import LISTED
@@ -40,9 +40,9 @@ from storeformat.record.dispatch import (
 )
 from storeformat.salvage.repair import is_filler
 from storeformat.storage import files, locations
-from udfs.log.batch_queues import NO_BATCHES, BatchRunWriter, StagedBatches
-from udfs.log.staged_files import Staged
-from udfs.log.staged_runs import NO_ENTRIES, NO_UNITS, EntryWriter, Runs, RunWriter, StagedUnits
+from udfs.log.batch_queues import BATCH_RUN, BatchRunWriter
+from udfs.log.staged_files import NOTHING_STAGED, Staged
+from udfs.log.staged_runs import RUN, EntryWriter, RunWriter
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES, Subscription, subscriptions_in
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES, TimerEvent, real_queues, timer_events
 
@@ -114,20 +114,24 @@ class SplitScan:
     fillers: tuple[tuple[int, int], ...] = ()  # offset and size of records that a repair wrote over lost ones
     properties: FromProperties = FromProperties()
     topics: tuple[bytes, ...] = ()  # numbered by the runs
-    units: StagedUnits = NO_UNITS
-    batches: StagedBatches = NO_BATCHES
-    entries: Staged = NO_ENTRIES
+    units: Staged = NOTHING_STAGED
+    batches: Staged = NOTHING_STAGED
+    entries: Staged = NOTHING_STAGED
     dispatched: Dispatched = Dispatched()
     times: StoreTimes = StoreTimes()
 
     @property
-    def runs(self) -> Runs:
-        return Runs.unpack(self.units.packed_runs)
+    def runs(self) -> Table:
+        return np.frombuffer(self.units.runs, RUN).view(np.recarray)
+
+    @property
+    def batch_runs(self) -> Table:
+        return np.frombuffer(self.batches.runs, BATCH_RUN).view(np.recarray)
 
     def queues(self) -> set[tuple[str, int]]:
         """Topic and queue id of all its units."""
         names = topic_names(self.topics)
-        columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.runs, self.batches.runs)]
+        columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.runs, self.batch_runs)]
         return {(names[code], queue_id) for both in columns for code, queue_id in zip(*both, strict=True)}
 
     @property

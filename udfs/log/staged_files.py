@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from storeformat.arrays import Int32s, cut_ranges, narrow, sum_of_offsets
+from storeformat.arrays import Structs, cut_ranges, narrow, sum_of_offsets
+from storeformat.queues.consume_queue import SLICE
 from storeformat.storage import files, locations
 
 if TYPE_CHECKING:
@@ -20,59 +21,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slice i is ``counts[i]`` rows from row ``begins[i]`` of ``sources[source_of[i]]``; a split's rows fit int32."""
+    """Parts of staged files in order: rows of ``SLICE``, whose ``source`` is a number into ``sources``."""
 
     sources: tuple[str, ...]
-    source_of: Int32s
-    begins: Int32s
-    counts: Int32s
+    table: Structs
 
     @staticmethod
     def of(*slices: tuple[str, int, int]) -> Slices:
         """Slices from (source, begin, count)."""
         sources = {source: number for number, source in enumerate(dict.fromkeys(source for source, _, _ in slices))}
-        columns = [(sources[source], begin, count) for source, begin, count in slices]
-        return Slices(tuple(sources), *np.array(columns, np.int32).reshape(-1, 3).T)
+        rows = [(sources[source], begin, count, False) for source, begin, count in slices]
+        return Slices(tuple(sources), np.array(rows, SLICE))
 
     def __len__(self) -> int:
-        return len(self.counts)
+        return len(self.table)
 
     def __getitem__(self, part: slice) -> Slices:
-        used, source_of = np.unique(self.source_of[part], return_inverse=True)
-        sources = tuple(self.sources[source] for source in used.tolist())
-        return Slices(sources, source_of.astype(np.int32), self.begins[part], self.counts[part])
+        table = self.table[part].copy()
+        used, table["source"] = np.unique(table["source"], return_inverse=True)
+        return Slices(tuple(self.sources[source] for source in used.tolist()), table)
 
     def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        for source, begin, count in zip(
-            self.source_of.tolist(), self.begins.tolist(), self.counts.tolist(), strict=True
-        ):
+        for source, begin, count in self.table[["source", "begin", "count"]].tolist():
             yield self.sources[source], begin, count
 
     @property
     def rows(self) -> int:
-        return int(self.counts.sum(dtype=np.int64))
+        return int(self.table["count"].sum(dtype=np.int64))
 
     @property
     def first(self) -> tuple[str, int]:
         """Source and number of the first row."""
-        return self.sources[self.source_of[0]], int(self.begins[0])
+        row = self.table[0]
+        return self.sources[row["source"]], int(row["begin"])
 
     @property
     def last(self) -> tuple[str, int]:
         """Source and number of the last row."""
-        return self.sources[self.source_of[-1]], int(self.begins[-1] + self.counts[-1]) - 1
+        row = self.table[-1]
+        return self.sources[row["source"]], int(row["begin"] + row["count"]) - 1
 
     def cut(self, every: int, first: int = 0) -> Iterator[tuple[int, Slices]]:
         """Number and slices of each file of ``every`` rows, with the first row at place ``first``."""
-        ends = np.cumsum(self.counts, dtype=np.int64) + first
-        begins = ends - self.counts
+        ends = np.cumsum(self.table["count"], dtype=np.int64) + first
+        begins = ends - self.table["count"]
         rows, numbers, piece_begins, piece_ends = cut_ranges(begins, ends, every)
-        pieces = Slices(
-            self.sources,
-            self.source_of[rows],
-            narrow(self.begins[rows] + piece_begins - begins[rows]),
-            narrow(piece_ends - piece_begins),
-        )
+        pieces = Slices(self.sources, self.table[rows])
+        pieces.table["begin"] += narrow(piece_begins - begins[rows])
+        pieces.table["count"] = narrow(piece_ends - piece_begins)
         edges = [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(numbers)]
         for begin, end in pairwise(edges):
             yield int(numbers[begin]), pieces[begin:end]
@@ -86,11 +82,15 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Number of a split's rows, their offset sum modulo 2**64, and their file, if written."""
+    """Number of a split's rows, their offset sum modulo 2**64, their file, if written, and bytes of their runs."""
 
     count: int = 0
     offset_sum: int = 0
     path: str = ""
+    runs: bytes = b""
+
+
+NOTHING_STAGED = Staged()
 
 
 class StagedFile:

@@ -12,11 +12,11 @@ A file is created with its first row. Memory: ``_FLUSH_UNITS`` units.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from storeformat.arrays import Bools, Bytes, Int32s, Int64s
+from storeformat.arrays import Bools, Bytes, Table, table_of
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.kernels import UnitColumns, numpy_kernels
 from storeformat.queues.consume_queue import UNIT
@@ -26,64 +26,23 @@ from udfs.log.staged_files import Staged, StagedFile
 TIME = np.dtype("<i8")
 
 _FLUSH_UNITS = 1 << 19
-_PACKED = tuple(
-    (name, np.dtype(kind))
-    for kind, names in (
-        ("i8", ("first_queue_offsets", "counts", "begins", "first_offsets", "last_offsets")),
-        ("i4", ("topic_codes", "queue_ids")),
-        ("?", ("light",)),
-    )
-    for name in names
+RUN = np.dtype(
+    [
+        ("topic_codes", "i4"),  # into the scan's topics
+        ("queue_ids", "i4"),
+        ("first_queue_offsets", "i8"),
+        ("counts", "i8"),
+        ("begins", "i8"),  # first unit in the units file
+        ("first_offsets", "i8"),  # log offset of the first record
+        ("last_offsets", "i8"),
+        ("light", "?"),  # units in a queue that is not the records' own
+    ]
 )
-"""The columns of ``Runs``, widest first, so that each is aligned to its width."""
 
 
-@dataclass(frozen=True)
-class Runs:
-    """One row a run: ``counts`` units of a queue (``topic_codes`` into the scan's topics) from ``first_queue_offsets``
-    on, at unit ``begins`` of the units file; ``first_offsets``, ``last_offsets``: log offsets of the first and last
-    record. ``light``: units in a queue that is not the records' own.
-    """
-
-    topic_codes: Int32s
-    queue_ids: Int32s
-    first_queue_offsets: Int64s
-    counts: Int64s
-    begins: Int64s
-    first_offsets: Int64s
-    last_offsets: Int64s
-    light: Bools
-
-    @staticmethod
-    def concatenate(parts: list[Runs]) -> Runs:
-        if not parts:
-            return Runs(*(np.zeros(0, dtype) for dtype in ("i4", "i4", "i8", "i8", "i8", "i8", "i8", "?")))
-        return Runs(*(np.concatenate([getattr(part, name) for part in parts]) for name in Runs.__dataclass_fields__))
-
-    def pack(self) -> bytes:
-        """All rows in 49 bytes each: the driver's copy, where arrays would take 900 more a split."""
-        return b"".join(getattr(self, name).astype(dtype, copy=False).tobytes() for name, dtype in _PACKED)
-
-    @staticmethod
-    def unpack(packed: bytes) -> Runs:
-        """Inverse of ``pack``; the columns are read-only."""
-        count, at = len(packed) // sum(dtype.itemsize for _, dtype in _PACKED), 0
-        columns = {}
-        for name, dtype in _PACKED:
-            columns[name] = np.frombuffer(packed, dtype, count, at)
-            at += count * dtype.itemsize
-        return Runs(**columns)
-
-
-@dataclass(frozen=True, slots=True)
-class StagedUnits(Staged):
-    """Units of one split with their runs (``Runs.pack``), and the file of store times, if written."""
-
-    packed_runs: bytes = b""
-    times_path: str = ""
-
-
-NO_UNITS, NO_ENTRIES = StagedUnits(), Staged()
+def times_path(units_path: str) -> str:
+    """The file of store times beside a file of units."""
+    return units_path.removesuffix(".units") + ".times"
 
 
 class RunWriter:
@@ -95,7 +54,7 @@ class RunWriter:
         self.room = UnitColumns.of(_FLUSH_UNITS)  # units to be grouped; the first ``waiting`` rows are filled
         self.waiting = 0
         self._light = np.zeros(_FLUSH_UNITS, bool)
-        self._runs: list[Runs] = []
+        self._runs: list[Table] = []
 
     def add(self, units: UnitColumns, light: Bools) -> None:
         """Add units with the scan's topic codes."""
@@ -124,7 +83,8 @@ class RunWriter:
         first = np.flatnonzero(begins)
         first_rows, last_rows = order[first], order[np.append(first[1:], count) - 1]
         self._runs.append(
-            Runs(
+            table_of(
+                RUN,
                 topic_codes=units.topic_codes[first_rows],
                 queue_ids=units.queue_ids[first_rows],
                 first_queue_offsets=units.queue_offsets[first_rows],
@@ -144,9 +104,8 @@ class RunWriter:
         self._units_file.close(kind, error)
         self._times_file.close(kind, error)
 
-    def staged(self) -> StagedUnits:
-        units, packed = self._units_file.totals(), Runs.concatenate(self._runs).pack()
-        return StagedUnits(units.count, units.offset_sum, units.path, packed, self._times_file.path)
+    def staged(self) -> Staged:
+        return replace(self._units_file.totals(), runs=b"".join(part.tobytes() for part in self._runs))
 
 
 class EntryWriter(StagedFile):

@@ -42,10 +42,10 @@ def queue_offset(placed: Placed, number: int) -> tuple[int, bytes]:
 
 def queues(reading: LogReading) -> dict[int, list[tuple[int, int]]]:
     """Of each queue: where its runs lie, and how many units each has, fillers aside."""
-    table, plan = reading.queue_runs, reading.queue_runs.plan()
+    table, places = reading.queue_runs, reading.queue_runs.plan().runs
     found: dict[int, list[tuple[int, int]]] = {}
     for row in range(len(table.keys)):
-        found.setdefault(table.queue_at(row)[1], []).append((int(plan.position[row]), int(plan.count[row])))
+        found.setdefault(table.queue_at(row)[1], []).append((int(places["position"][row]), int(places["count"][row])))
     return found
 
 
@@ -124,7 +124,7 @@ def test_a_gap_that_nothing_explains_is_filled_and_told(sys_flag: int) -> None:
     hidden = log.records[9]
     reading = read(log, "salvage", (hidden.offset + 36, struct.pack(">i", sys_flag)))
     assert units(reading)[1] == [place for place in range(15) if place != 4]
-    assert reading.queue_runs.plan().fill.sum() == 1
+    assert reading.queue_runs.plan().runs["fill"].sum() == 1
     (loss,) = reading.losses.rows
     assert (loss.queue_id, loss.first_queue_offset, loss.messages) == (1, 4, 1)
     assert loss.begin <= hidden.offset < loss.end
@@ -173,7 +173,7 @@ def test_fail_takes_a_last_message_0_for_a_topic_created_anew_as_a_broker_does()
     for _ in range(2):
         log.message(Message("Topic", 0))
         log.delete_topic("Topic")
-    assert read(log, "fail").queue_runs.plan().end.tolist() == [1]
+    assert read(log, "fail").queue_runs.plan().queues["end"].tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_topic_created_anew_is_no_stray_record(
     for policy in policies:
         reading = read(log, policy)
         assert reading.losses.strays == []
-        assert reading.queue_runs.plan().end.tolist() == ends
+        assert reading.queue_runs.plan().queues["end"].tolist() == ends
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_topic_was_deleted_where_none_of_its_queues_goes_on(
         log.message(Message("Topic", queue, queue_offset=number))
     for split_size in (200, SIZE):
         plan = read_segments(log.segments, split_size).queue_runs.plan()
-        assert (plan.end.tolist(), plan.earlier_lives.tolist()) == (ends, left_out)
+        assert (plan.queues["end"].tolist(), plan.queues["earlier_lives"].tolist()) == (ends, left_out)
 
 
 def test_the_first_message_of_a_new_life_is_no_stray_record_where_those_after_it_are_lost() -> None:
@@ -224,7 +224,7 @@ def test_the_first_message_of_a_new_life_is_no_stray_record_where_those_after_it
     lost = log.records[12:16]
     reading = read(log, "salvage", (lost[0].offset, b"?" * sum(record.size for record in lost)))
     assert reading.losses.strays == []
-    assert (reading.losses.messages, reading.queue_runs.plan().end.tolist()) == (4, [1, 6])
+    assert (reading.losses.messages, reading.queue_runs.plan().queues["end"].tolist()) == (4, [1, 6])
 
 
 def test_two_strays_in_one_queue_come_home() -> None:

@@ -23,15 +23,17 @@ from jobs.log.queue_runs import all_runs
 from jobs.query import query
 from jobs.rebuild import build_store, planning
 from jobs.rebuild.planning import size_note
+from storeformat.arrays import table_of
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.log.chain import ChainReport
 from storeformat.log.framing import ChainEnd
 from storeformat.log.segments import Segment, Split
 from storeformat.storage import files, local_status
 from storeformat.store.settings import Settings
-from udfs.log.batch_queues import BatchRuns, StagedBatches
+from udfs.log.batch_queues import BATCH_RUN
 from udfs.log.scan import SplitScan
-from udfs.log.staged_runs import Runs, StagedUnits
+from udfs.log.staged_files import Staged
+from udfs.log.staged_runs import RUN
 
 REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 1000, ChainEnd.STOP)
 
@@ -39,8 +41,9 @@ REPORT = ChainReport(Split(0, Segment("log", 0, 1000), 0, 1000, 1000, 0), 0, 100
 def batch_scan(name: str, *rows: tuple[int, int, int, int, int]) -> SplitScan:
     """Rows are topic code, queue id, begin, count, and whether the run begins the queue anew."""
     columns = np.array(rows, np.int64).reshape(-1, 5).T
-    runs = BatchRuns(*columns, messages=columns[3])
-    return SplitScan(REPORT, topics=(b"A",), batches=StagedBatches(path=name, runs=runs))
+    names = ["topic_codes", "queue_ids", "begins", "counts", "births"]
+    runs = table_of(BATCH_RUN, **dict(zip(names, columns, strict=True)))
+    return SplitScan(REPORT, topics=(b"A",), batches=Staged(path=name, runs=runs.tobytes()))
 
 
 def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
@@ -48,23 +51,22 @@ def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
     plan = planning.plan_batch_queue_files(scans, Settings(shown={"mapperFileSizeBatchConsumeQueue": 3 * 46}))
     (file,) = plan.files
     assert list(file.slices) == [("s1", 4, 2), ("s2", 0, 1)]
-    assert (plan.queues, plan.units, plan.complete) == (1, 3, False)
+    assert (plan.queues, plan.units, plan.offset_sum) == (1, 3, None)
 
 
 def test_fillers_are_units_and_no_whole_queue() -> None:
     """Of a message at 0 and one at 3, between which two are lost."""
     column = np.array([0, 1])
-    runs = Runs(
-        topic_codes=np.zeros(2, np.int32), queue_ids=np.zeros(2, np.int32), first_queue_offsets=np.array([0, 3]),
-        counts=np.array([1, 1]), begins=column, first_offsets=column, last_offsets=column, light=np.zeros(2, bool),
-    )  # fmt: skip
-    scan = SplitScan(REPORT, topics=(b"A",), units=StagedUnits(path="s", packed_runs=runs.pack(), times_path=""))
+    runs = table_of(
+        RUN, first_queue_offsets=[0, 3], counts=[1, 1], begins=column, first_offsets=column, last_offsets=column
+    )
+    scan = SplitScan(REPORT, topics=(b"A",), units=Staged(path="s", runs=runs.tobytes()))
     layout = Settings(shown={"mappedFileSizeConsumeQueue": 80})
     plan = planning.plan_queue_files(replace(all_runs([scan]), after_loss=column == 1), [scan], layout)
     (file,) = plan.files
     assert list(file.slices) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]
-    assert file.fillers.tolist() == [False, True, False]
-    assert (plan.units, plan.complete) == (4, False)
+    assert file.slices.table["filler"].tolist() == [False, True, False]
+    assert (plan.units, plan.offset_sum) == (4, None)
 
 
 # ------------------------------------------------------------------------------------------------- planning size

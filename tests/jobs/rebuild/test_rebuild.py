@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.reading import queue_offsets, rebuilt
 from support.store_builder import LogBuilder
@@ -19,6 +19,7 @@ from storeformat.errors import Refused, StoreFormatError, TotalsDisagree, UsageE
 from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage.extents import Content
+from udfs.files.output_files import SCHEMA, Totals, file_row
 
 TOPIC = (TopicFilter("T"),)
 
@@ -87,8 +88,9 @@ def test_an_output_inside_of_the_store(options: RebuildOptions, inside: str) -> 
     )  # fmt: skip
 
 
-def rows(*given: tuple[str, int]) -> Any:
-    return [SimpleNamespace(path=path, count=count, content=Content(count, count - 1, b"")) for path, count in given]
+def rows(*given: tuple[str, int]) -> pa.Table:
+    files = [file_row(path, Content(count, count - 1, bytes(32)), Totals(count, 5)) for path, count in given]
+    return pa.Table.from_pylist(files, SCHEMA)
 
 
 def test_files_that_do_not_hold_what_the_log_has() -> None:
@@ -105,10 +107,9 @@ def test_files_that_do_not_hold_what_the_log_has() -> None:
         assert (caught.value.what, caught.value.path, caught.value.found, caught.value.expected) == (
             "the index files do not match the log", path, found, expected,
         )  # fmt: skip
-    summed: Any = SimpleNamespace(offset_sum=lambda: 7)
-    build_store.check_offsets("index", summed, 7)
-    said = "the offsets in the index files do not add up: found 7, expected 8"
-    assert error_of(lambda: build_store.check_offsets("index", summed, 8)) == (TotalsDisagree, said, None)
+    build_store.check_offsets("index", made, 10)
+    said = "the offsets in the index files do not add up: found 10, expected 8"
+    assert error_of(lambda: build_store.check_offsets("index", made, 8)) == (TotalsDisagree, said, None)
 
 
 def test_what_this_process_sees_is_what_tasks_wrote(tmp_path: Path) -> None:
