@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.contract.report import printable, size_text
 from jobs.contract.reporter import duration_text
+from jobs.report.views import sql_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,40 +35,8 @@ _AT_ONCE = 3
 """Queries at a time: others use the cores while one is planned or runs its last tasks."""
 _SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
 
-# One row each, cheap to read in a report: what people ask first when something is wrong.
-CHECKS = MappingProxyType(
-    {
-        "retries": """
-            SELECT consumer_group, origin_topic, kind, reconsume_times, sum(messages) AS messages, sum(bytes) AS bytes,
-                   max(median_seconds_since_born) AS median_seconds_since_born, min(oldest_stored) AS oldest_stored
-              FROM retry_ageing GROUP BY ALL
-             ORDER BY messages DESC, consumer_group, kind DESC, reconsume_times, origin_topic""",
-        "duplicates": """
-            SELECT topic, messages, duplicated_keys, surplus, surplus_share, median_seconds_between
-              FROM duplicates_by_topic WHERE surplus > 0 ORDER BY surplus DESC, topic""",
-        "transactions": """
-            SELECT producer_group, topic, outcome, sum(transactions) AS transactions, sum(checks) AS checks,
-                   max(median_seconds) AS median_seconds, max(max_seconds) AS max_seconds
-              FROM transaction_outcomes GROUP BY ALL ORDER BY transactions DESC, producer_group, topic, outcome""",
-        "delays": """
-            SELECT level, sum(scheduled) AS scheduled, sum(delivered) AS delivered, sum(waiting) AS waiting,
-                   sum(overdue) AS overdue, min(min_late_ms) AS min_late_ms, max(median_late_ms) AS median_late_ms,
-                   max(max_late_ms) AS max_late_ms
-              FROM delay_accuracy GROUP BY level ORDER BY level""",
-        "gaps": """
-            SELECT cluster, broker, topic, queue_id, kind, count(*) AS places,
-                   CAST(least(sum(CAST(missing AS DECIMAL(38))), 9223372036854775807) AS BIGINT) AS missing,
-                   min(stored) AS first, max(stored) AS last
-              FROM queue_gaps GROUP BY ALL ORDER BY missing DESC, cluster, broker, topic, queue_id, kind""",
-        "clock_steps": """
-            SELECT cluster, broker, count(*) AS steps, max(milliseconds) AS max_milliseconds, min(stored) AS first,
-                   max(stored) AS last
-              FROM clock_steps GROUP BY cluster, broker ORDER BY cluster, broker""",
-        "clocks_ahead": """
-            SELECT host, sum(messages) AS messages, sum(from_the_future) AS from_the_future, min(min_ms) AS min_ms
-              FROM clock_skew_by_host GROUP BY host HAVING from_the_future > 0 ORDER BY min_ms, host""",
-    }
-)
+CHECKS = ("retries", "duplicates", "transactions", "delays", "gaps", "clock_steps", "clocks_ahead")
+"""Files in ``jobs/report/sql/checks``: what people ask first when something is wrong, in few rows."""
 BY_REAL_TOPIC = ("retries", "transactions", "delays")
 """Checks of messages stored under another topic than their own."""
 
@@ -116,7 +85,7 @@ def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str
     """Facts from the registered views, with ``checks`` those not in ``without``."""
     keys = ", ".join(KEYS[by])
     asked = {
-        **{name: query for name, query in CHECKS.items() if checks and name not in without},
+        **{name: sql_text("checks", f"{name}.sql") for name in CHECKS if checks and name not in without},
         "groups": f"""
             SELECT {keys}, sum(messages) AS messages, sum(bytes) AS bytes, sum(body_bytes) AS body_bytes,
                    min(first_stored) AS first_stored, max(last_stored) AS last_stored
@@ -152,49 +121,57 @@ def answers(spark: SparkSession, queries: Iterable[str]) -> list[list[Row]]:
         return list(threads.map(lambda query: list(spark.sql(query).toArrow().to_pylist()), queries))
 
 
+_SENTENCES = {
+    "retries": ("groups", "{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}", "none"),
+    "duplicates": ("surplus", "{surplus:,} messages more than unique keys", "none"),
+    "transactions": ("outcomes", "{outcomes}", "none"),
+    "delays": ("scheduled", "{scheduled:,} delayed messages, {overdue:,} overdue{late}{early}", "none"),
+    "gaps": ("places", "{missing:,} messages are missing in queues{again}", "none: queue offsets are consecutive"),
+    "clocks": (
+        "clocks", "the broker's clock went back {steps:,} times; {ahead:,} producers' clocks are ahead of it",
+        "no step back, no producer ahead",
+    ),
+}  # fmt: skip
+"""The figure that must not be zero, the sentence, and what is said without."""
+
+
 def sentences(checks: dict[str, list[Row]]) -> dict[str, str]:
     """What each check found, in a sentence."""
-    made, checks = checks, {name: checks.get(name, []) for name in CHECKS}
 
-    def total(name: str, column: str, **where: Any) -> int:
-        return sum(row[column] for row in checks[name] if all(row[key] == value for key, value in where.items()))
+    def total(name: str, column: str, **where: str) -> int:
+        rows = (row for row in checks.get(name, ()) if all(row[key] == value for key, value in where.items()))
+        return sum(row[column] for row in rows)
 
-    retries, dead = total("retries", "messages", kind="retry"), total("retries", "messages", kind="dlq")
-    groups = len({row["consumer_group"] for row in checks["retries"]})
-    surplus = total("duplicates", "surplus")
+    def known(column: str) -> list[int]:
+        return [row[column] for row in checks.get("delays", ()) if row[column] is not None]
+
     outcomes = Counter[str]()
-    for row in checks["transactions"]:
+    for row in checks.get("transactions", ()):
         outcomes[row["outcome"]] += row["transactions"]
-    scheduled, overdue = total("delays", "scheduled"), total("delays", "overdue")
-    latest = max((row["max_late_ms"] for row in checks["delays"] if row["max_late_ms"] is not None), default=-1)
-    earliest = min((row["min_late_ms"] for row in checks["delays"] if row["min_late_ms"] is not None), default=0)
-    delays = f"{scheduled:,} delayed messages, {overdue:,} overdue"
-    if latest >= 0:
-        delays += f", at most {latest:,} ms late"
-    if earliest < 0:
-        delays += f"; up to {-earliest:,} ms too early: was the broker's messageDelayLevel given to load?"
-    missing, places = total("gaps", "missing"), total("gaps", "places")
+    latest, earliest = max(known("max_late_ms"), default=-1), min(known("min_late_ms"), default=0)
     again = total("gaps", "places", kind="restart") + total("gaps", "places", kind="repeat")
-    steps, ahead = total("clock_steps", "steps"), len(checks["clocks_ahead"])
-    found = {
-        "retries": f"{retries:,} retries and {dead:,} dead letters; consumer groups: {groups}" if groups else "none",
-        "duplicates": f"{surplus:,} messages more than unique keys" if surplus else "none",
-        "transactions": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())) or "none",
-        "delays": delays if scheduled else "none",
-        "gaps": (
-            f"{missing:,} messages are missing in queues"
-            + (f"; at {again:,} places offsets restart or occur twice" if again else "")
-            if places
-            else "none: queue offsets are consecutive"
-        ),
-        "clocks": (
-            f"the broker's clock went back {steps:,} times; {ahead:,} producers' clocks are ahead of it"
-            if steps or ahead
-            else "no step back, no producer ahead"
-        ),
+    steps, ahead = total("clock_steps", "steps"), len(checks.get("clocks_ahead", ()))
+    doubt = f"; up to {-earliest:,} ms too early: was the broker's messageDelayLevel given to load?"
+    figures = {
+        "retries": total("retries", "messages", kind="retry"),
+        "dead": total("retries", "messages", kind="dlq"),
+        "groups": len({row["consumer_group"] for row in checks.get("retries", ())}),
+        "surplus": total("duplicates", "surplus"),
+        "outcomes": ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items())),
+        "scheduled": total("delays", "scheduled"),
+        "overdue": total("delays", "overdue"),
+        "late": f", at most {latest:,} ms late" if latest >= 0 else "",
+        "early": doubt if earliest < 0 else "",
+        "places": total("gaps", "places"),
+        "missing": total("gaps", "missing"),
+        "again": f"; at {again:,} places offsets restart or occur twice" if again else "",
+        "steps": steps,
+        "ahead": ahead,
+        "clocks": steps + ahead,
     }
+    found = {name: text.format(**figures) if figures[one] else none for name, (one, text, none) in _SENTENCES.items()}
     without = "not judged with this --topic: name a whole topic, and none in which the broker keeps messages of others"
-    return found | {name: without for name in BY_REAL_TOPIC if name not in made}
+    return found | {name: without for name in BY_REAL_TOPIC if name not in checks}
 
 
 def moment(value: Any) -> str:
