@@ -116,9 +116,8 @@ def read_offsets(root: str, *, enable_lmq: bool) -> ConfigFile:
 
 
 def _read_once(root: str, name: str) -> ConfigFile:
-    path = locations.join(root, CONFIG, name)
-    decode = DECODERS[name]
-    return ConfigFile(name, _read(path, decode), _read(path + BACKUP_SUFFIX, decode))
+    main, backup = (locations.join(root, CONFIG, file) for file in (name, name + BACKUP_SUFFIX))
+    return ConfigFile(name, _read(main, DECODERS[name]), _read(backup, DECODERS[name]))
 
 
 def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
