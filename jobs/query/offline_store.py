@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -19,15 +19,17 @@ from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
-from storeformat.queues import batch_consume_queue, batch_queue_search, consume_queue
+from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.queue_search import (
     Boundary,
     FileUnits,
-    Served,
+    batch_at,
+    batch_offset_by_time,
+    batch_range,
     min_offset,
-    offset_by_modified_time,
     offset_by_time,
     queue_end,
+    recovered_batches,
 )
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
@@ -86,6 +88,14 @@ class OffsetAtTime(NamedTuple):
     times: list[int]
 
 
+class QueueView(NamedTuple):
+    """What a broker serves of a queue: [begin, end), and the commit-log offset and size at a queue offset."""
+
+    begin: int
+    end: int
+    unit: Callable[[int], tuple[int, int] | None]
+
+
 @dataclass(frozen=True)
 class OfflineStore:
     """What a broker looks up: the log by offset, a queue's units, the index by key hash."""
@@ -131,7 +141,7 @@ class OfflineStore:
             files.read_bytes(entry.path, MAPPED_FILE)
             for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)
         ]
-        return batch_queue_search.recovered([batch_consume_queue.parse_units(content) for content in contents])
+        return recovered_batches([batch_consume_queue.parse_units(content) for content in contents])
 
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.FileStatus]:
         directory = locations.join(self.store.root, kind, topic, str(queue_id))
@@ -151,45 +161,46 @@ class OfflineStore:
                 )  # fmt: skip
         return entries
 
+    @contextmanager
+    def view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
+        """A queue, as long as it is open; a batch's unit answers for each of its messages."""
+        if topic in self.store.batch_topics:
+            batches = self.batch_queue(topic, queue_id)
+            yield QueueView(*batch_range(batches, self.min_phy_offset), lambda at: _place_of(batch_at(batches, at)))
+            return
+        queue = self.queue(topic, queue_id)
+        end = queue_end(queue)
+
+        def unit(queue_offset: int) -> tuple[int, int] | None:
+            for file in queue:
+                place = queue_offset - file.first_queue_offset
+                if 0 <= place < len(file.units):
+                    found = file.units[place : place + 1]
+                    is_there = consume_queue.is_valid(found)[0] and not consume_queue.is_pre_blank(found)[0]
+                    return _place_of(found[0]) if is_there else None
+            return None
+
+        yield QueueView(min_offset(queue, end, self.min_phy_offset), end, unit)
+
     def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
         """Commit-log offset and size at a queue offset (of a BatchCQ topic the enclosing record), else None."""
-        if topic in self.store.batch_topics:
-            batches = self.batch_queue(topic, queue_id)
-            inside = queue_offset >= batch_queue_search.queue_range(batches, self.min_phy_offset)[0]
-            holding = batch_queue_search.unit_at(batches, queue_offset) if inside else None
-            return None if holding is None else (int(holding["phy_offset"]), int(holding["size"]))
-        queue = self.queue(topic, queue_id)
-        if queue_offset >= queue_end(queue):
-            return None
-        for file in queue:
-            place = queue_offset - file.first_queue_offset
-            if 0 <= place < len(file.units):
-                unit = file.units[place : place + 1]
-                if consume_queue.is_pre_blank(unit)[0] or not consume_queue.is_valid(unit)[0]:
-                    return None
-                return int(unit["phy_offset"][0]), int(unit["size"][0])
-        return None
+        with self.view(topic, queue_id) as queue:
+            return queue.unit(queue_offset) if queue.begin <= queue_offset < queue.end else None
 
     def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
-        if topic in self.store.batch_topics:
-            batches = self.batch_queue(topic, queue_id)
-            begin, end = batch_queue_search.queue_range(batches, self.min_phy_offset)
-            found = batch_queue_search.offset_by_time(batches, time, boundary, begin=begin, end=end)
-            return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
-        queue, rules = self.queue(topic, queue_id), self.store.rules
-        end = queue_end(queue)
-        begin = min_offset(queue, end, self.min_phy_offset, search=rules.search_min_offset)
-        served = Served(begin, end, self.min_phy_offset)
-        if rules.search_by_store_time:
-            found = offset_by_time(queue, time, boundary, self.store_time, served)
-        else:  # brokers up to 5.1.0 begin with the times at which the files were last changed
-            modified = [files.modified_at(entry.path) for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)]
-            found = offset_by_modified_time(queue, modified, time, self.store_time, served)
-        return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
+        with self.view(topic, queue_id) as queue:
+            begin, end, unit = queue
 
-    def _times_of_ends(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
-        units = [self.unit_at(topic, queue_id, place) for place in (begin, end - 1) if begin < end]
-        return [self.store_time(*unit) for unit in units if unit is not None]
+            def time_at(place: int) -> int:
+                found = unit(place)
+                return -1 if found is None else self.store_time(*found)
+
+            if topic in self.store.batch_topics:
+                batches = self.batch_queue(topic, queue_id)
+                found = batch_offset_by_time(batches, time, boundary, begin=begin, end=end)
+            else:
+                found = offset_by_time(begin, end, time_at, time, boundary)
+            return OffsetAtTime(found, begin, end, [time_at(place) for place in (begin, end - 1) if begin < end])
 
     def queue_ids(self, topic: str) -> list[int]:
         there = files.list_directory(locations.join(self.store.root, self._kind(topic), topic)) or []
@@ -257,19 +268,16 @@ class RocksDbStore(OfflineStore):
             raise MissingInput("the store has no such consume queue", path=path, advice="--scan reads the log")
         return begin, end
 
-    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+    @contextmanager
+    def view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
+        key = (topic.encode(), queue_id)
         with self.queues() as queues:
-            queue = (topic.encode(), queue_id)
-            begin, end = self._range(queues, queue)
-            unit = queues.unit(queue, queue_offset) if begin <= queue_offset < end else None
-            return None if unit is None else (int(unit["phy_offset"][0]), int(unit["size"][0]))
 
-    def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
-        with self.queues() as queues:
-            queue = (topic.encode(), queue_id)
-            begin, end = self._range(queues, queue)
-            found = queues.offset_by_time(queue, time, self.min_phy_offset, upper=boundary is Boundary.UPPER)
-        return OffsetAtTime(found, begin, end, self._times_of_ends(topic, queue_id, begin, end))
+            def unit(queue_offset: int) -> tuple[int, int] | None:
+                found = queues.unit(key, queue_offset)
+                return None if found is None else _place_of(found[0])
+
+            yield QueueView(*self._range(queues, key), unit)
 
     def queue_ids(self, topic: str) -> list[int]:
         with self.queues() as queues:
@@ -287,6 +295,10 @@ class RocksDbStore(OfflineStore):
             for _, values in queues.units(queue, max(begin, first), end):
                 own = values[values["phy_offset"] >= self.min_phy_offset]
                 yield from bounded(own["phy_offset"].astype(np.int64), own["size"].astype(np.int64))
+
+
+def _place_of(unit: np.void | None) -> tuple[int, int] | None:
+    return None if unit is None else (int(unit["phy_offset"]), int(unit["size"]))
 
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:

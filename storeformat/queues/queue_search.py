@@ -1,24 +1,23 @@
-"""What a broker answers about one consume queue: min and max offset, and the queue offset of a time.
+"""What a broker of 5.1.1 to 5.5.0 answers about one queue: min and max offset, and the queue offset of a time.
 
-Files are in order of name. ``end`` is the queue offset after the last unit, the broker's maxOffsetInQueue; times are
-milliseconds. Mirrors ConsumeQueue#recover, #correctMinOffset and #binarySearchInQueueByTime,
-MappedFileQueue#getConsumeQueueMappedFileByTime and #getMappedFileByTime.
+Files are in order of name; times are milliseconds. Mirrors ConsumeQueue#recover, #correctMinOffset and
+#binarySearchInQueueByTime, where store times ascend; BatchConsumeQueue#recover, #correctMinOffset,
+#getBatchMsgIndexBuffer, #getOffsetInQueueByTime, #binarySearch and #binarySearchRight, and the clamp of
+ConsumeQueueStore#getOffsetInQueueByTime.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs
+from storeformat.queues import batch_consume_queue
 from storeformat.queues.consume_queue import written_units
-
-StoreTime = Callable[[int, int], int]  # commit-log offset and size of a unit -> store time, -1 if not in the log
 
 
 class Boundary(Enum):
@@ -26,6 +25,16 @@ class Boundary(Enum):
 
     LOWER = "lower"
     UPPER = "upper"
+
+
+def offset_by_time(begin: int, end: int, time_at: Callable[[int], int], time: int, boundary: Boundary) -> int:
+    """First queue offset of [begin, end) at or after a time, else ``end``; UPPER: the last at or before it, else
+    ``begin``. ``time_at``: store time at a queue offset, -1 if the log does not hold it.
+    """
+    places = range(begin, end)
+    if boundary is Boundary.LOWER:
+        return begin + bisect_left(places, time, key=time_at)
+    return begin + max(bisect_right(places, time, key=time_at) - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -47,151 +56,21 @@ def queue_end(files: Sequence[FileUnits]) -> int:
     return end
 
 
-def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int, *, search: bool) -> int:
+def min_offset(files: Sequence[FileUnits], end: int, min_phy_offset: int) -> int:
     """Queue offset of the first message still in the log, as a starting broker computes it; 0 if the first file has
-    none. ``search`` (5.0.0 and later): a queue whose last message is gone begins at its end. From log offset 0,
-    pre-blanks count.
+    none. A queue whose last message is gone begins at its end. From log offset 0, pre-blanks count.
     """
     if not files or end <= files[0].first_queue_offset:
         return 0
     first = files[0]
     phy_offsets = first.units["phy_offset"][: end - first.first_queue_offset]
-    if search:
-        last = files[max(bisect_right(files, end - 1, key=lambda file: file.first_queue_offset) - 1, 0)]
-        if last.units["phy_offset"][end - 1 - last.first_queue_offset] < min_phy_offset:
-            return end
-        if first.first_queue_offset == 0 and phy_offsets[0] >= min_phy_offset:
-            return 0
-        place = _bisect_phy_offsets(phy_offsets, min_phy_offset)
-        return first.first_queue_offset + place if place >= 0 else 0
-    alive = np.flatnonzero(phy_offsets >= min_phy_offset)
-    return first.first_queue_offset + int(alive[0]) if len(alive) else 0
-
-
-class Served(NamedTuple):
-    """Min and max offset of a queue, and the start of the log."""
-
-    begin: int
-    end: int
-    min_phy_offset: int
-
-
-def offset_by_time(
-    files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime, served: Served
-) -> int:
-    """Queue offset for a time as brokers since 5.1.1 answer: LOWER is the first message at or after it (else the max
-    offset), UPPER the last at or before it (else the min offset), if store times ascend.
-    """
-    number = _file_by_store_time(files, timestamp, boundary, store_time)
-    found = 0
-    if number is not None:
-        file = files[number]
-        units = file.units[: max(served.end - file.first_queue_offset, 0)] if number == len(files) - 1 else file.units
-        low = max(served.begin - file.first_queue_offset, 0)
-        if low < len(units):
-            search = _TimeSearch(units, store_time, served.min_phy_offset)
-            found = _in_file(search, low, timestamp, boundary, file.first_queue_offset)
-    return min(max(found, served.begin), served.end)
-
-
-def offset_by_modified_time(
-    files: Sequence[FileUnits],
-    modified: Sequence[int],
-    timestamp: int,
-    store_time: StoreTime,
-    served: Served,
-) -> int:
-    """Queue offset for a time as brokers up to 5.1.0 answer: the nearest message, the earlier on a tie, in the first
-    file ``modified`` at or after the time, else the last. 0 if the search meets a record that is not in the log.
-    """
-    if not files:
+    last = files[max(bisect_right(files, end - 1, key=lambda file: file.first_queue_offset) - 1, 0)]
+    if last.units["phy_offset"][end - 1 - last.first_queue_offset] < min_phy_offset:
+        return end
+    if first.first_queue_offset == 0 and phy_offsets[0] >= min_phy_offset:
         return 0
-    later = [number for number, time in enumerate(modified) if time >= timestamp]
-    number = later[0] if later else len(files) - 1
-    file = files[number]
-    units = file.units[: max(served.end - file.first_queue_offset, 0)] if number == len(files) - 1 else file.units
-    search = _TimeSearch(units, store_time, served.min_phy_offset)
-    if not search.bisect(max(served.begin - file.first_queue_offset, 0), timestamp):
-        return 0
-    if search.target >= 0:
-        place = search.target
-    elif search.left_time < 0:
-        place = search.right
-    elif search.right_time < 0:
-        place = search.left
-    else:
-        nearer_right = timestamp - search.left_time > search.right_time - timestamp
-        place = search.right if nearer_right else search.left
-    return _queue_offset(file.first_queue_offset, place)
-
-
-class _TimeSearch:
-    """The bisection by store time of all versions; places in the file, -1 if not set."""
-
-    def __init__(self, units: Structs, store_time: StoreTime, min_phy_offset: int) -> None:
-        self.units = units
-        self.min_phy_offset = min_phy_offset
-        self._store_time = store_time
-        self.target = self.left = self.right = -1
-        self.left_time = self.right_time = -1
-
-    def time(self, place: int) -> int:
-        unit = self.units[place]
-        return self._store_time(int(unit["phy_offset"]), int(unit["size"]))
-
-    def bisect(self, low: int, timestamp: int) -> bool:
-        """False if a record's store time is unavailable."""
-        high = len(self.units) - 1
-        while high >= low:
-            middle = (low + high) // 2
-            if self.units["phy_offset"][middle] < self.min_phy_offset:
-                low, self.left = middle + 1, middle
-                continue
-            time = self.time(middle)
-            if time < 0:
-                return False
-            if time == timestamp:
-                self.target = middle
-                break
-            if time > timestamp:
-                high, self.right, self.right_time = middle - 1, middle, time
-            else:
-                low, self.left, self.left_time = middle + 1, middle, time
-        return True
-
-
-def _in_file(search: _TimeSearch, low: int, timestamp: int, boundary: Boundary, first_queue_offset: int) -> int:
-    """ConsumeQueue#binarySearchInQueueByTime."""
-    ceiling = len(search.units) - 1
-    lower = boundary is Boundary.LOWER
-    if search.time(ceiling) < timestamp:
-        return first_queue_offset + ceiling + lower
-    if search.time(low) > timestamp:
-        return first_queue_offset if lower else 0
-    if not search.bisect(low, timestamp):
-        return 0
-    if search.target < 0:
-        return _queue_offset(first_queue_offset, search.right if lower else search.left)
-    place, step, last = (search.target, -1, low) if lower else (search.target, 1, ceiling)
-    while place != last and search.time(place + step) == timestamp:
-        place += step
-    return first_queue_offset + place
-
-
-def _file_by_store_time(
-    files: Sequence[FileUnits], timestamp: int, boundary: Boundary, store_time: StoreTime
-) -> int | None:
-    """MappedFileQueue#getConsumeQueueMappedFileByTime."""
-
-    def time_of(file: FileUnits, place: int) -> int:
-        unit = file.units[place]
-        time = store_time(int(unit["phy_offset"]), int(unit["size"]))
-        return time if time > 0 else -1
-
-    if boundary is Boundary.LOWER:
-        last = len(files) - 1 if files else None
-        return next((number for number, file in enumerate(files[:-1]) if time_of(file, -1) >= timestamp), last)
-    return next((number for number in reversed(range(len(files))) if time_of(files[number], 0) <= timestamp), None)
+    place = _bisect_phy_offsets(phy_offsets, min_phy_offset)
+    return first.first_queue_offset + place if place >= 0 else 0
 
 
 def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
@@ -208,6 +87,102 @@ def _bisect_phy_offsets(phy_offsets: Int64s, min_phy_offset: int) -> int:
     return next((place for place in (low, high) if phy_offsets[place] >= min_phy_offset), -1)
 
 
-def _queue_offset(first_queue_offset: int, place: int) -> int:
-    """Without a place the broker divides (base - 1 byte) by 20: one unit before the file, or 0."""
-    return first_queue_offset + place if place >= 0 else max(first_queue_offset - 1, 0)
+# ------------------------------------------------------------------------------------------------------- batch queues
+# A unit stands for ``batch_size`` messages from ``msg_base_offset`` on: a file is chosen by its first unit
+# (``searchBcqByCacheEnable``, on by default) and its units are bisected.
+
+
+def recovered_batches(files: Sequence[Structs]) -> list[Structs]:
+    """The valid units of each file: recovery trusts all but the last three files and ends at the first invalid unit."""
+    kept: list[Structs] = []
+    for number, units in enumerate(files):
+        written = len(units) if number < len(files) - 3 else batch_consume_queue.written_units(units)
+        kept.append(units[:written])
+        if written < len(units):
+            break
+    return [units for units in kept if len(units)]
+
+
+def batch_range(files: Sequence[Structs], min_phy_offset: int) -> tuple[int, int]:
+    """Min and max offset as a starting broker computes them, the min from the first file only; (-1, 0) if empty."""
+    if not files:
+        return -1, 0
+    first, last = files[0], files[-1][-1]
+    alive = np.flatnonzero(first["phy_offset"] >= min_phy_offset)
+    place = int(alive[0]) if len(alive) else len(first)
+    begin = int(first["msg_base_offset"][0]) if place == 0 else _end(first[place - 1])
+    return begin, _end(last)
+
+
+def batch_at(files: Sequence[Structs], queue_offset: int) -> np.void | None:
+    """The unit that a broker answers with for a queue offset."""
+    if not files or queue_offset >= _end(files[-1][-1]):
+        return None
+    units = _file_before(files, "msg_base_offset", queue_offset)
+    if units is None:
+        return None
+    place = _bisect(units["msg_base_offset"], queue_offset)
+    return None if place < 0 else units[place]
+
+
+def batch_offset_by_time(files: Sequence[Structs], timestamp: int, boundary: Boundary, *, begin: int, end: int) -> int:
+    """Queue offset for a time, clamped to [begin, end]. As in the broker, at or after the last time of the chosen file
+    it is that file's last unit, although the next file may hold a later one.
+    """
+    found = -1
+    if files:
+        units = _file_before(files, "store_timestamp", timestamp)
+        units = files[0] if units is None else units
+        times = units["store_timestamp"]
+        place = len(units) - 1 if timestamp >= times[-1] else _bisect_right(times, timestamp, boundary)
+        if place >= 0:
+            found = int(units["msg_base_offset"][place])
+    return min(max(found, begin), end)
+
+
+def _end(unit: np.void) -> int:
+    return int(unit["msg_base_offset"]) + int(unit["batch_size"])
+
+
+def _file_before(files: Sequence[Structs], field: str, value: int) -> Structs | None:
+    """The last file if it begins at or before a value, else the closest before; among equal ones the last."""
+    if int(files[-1][field][0]) <= value:
+        return files[-1]
+    before = [(int(units[field][0]), number) for number, units in enumerate(files) if int(units[field][0]) <= value]
+    return files[max(before)[1]] if before else None
+
+
+def _bisect(values: Int64s, target: int) -> int:
+    """BatchConsumeQueue#binarySearch: the last place at or before the target, -1 where the first one is after it."""
+    left, right = 0, len(values) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        value = int(values[middle])
+        if value == target:
+            return middle
+        if value > target:
+            right = middle - 1
+        elif middle == left:
+            follows = middle + 1 < len(values) and int(values[middle + 1]) <= target
+            return middle + 1 if follows else middle
+        else:
+            left = middle
+    return -1
+
+
+def _bisect_right(values: Int64s, target: int, boundary: Boundary) -> int:
+    """BatchConsumeQueue#binarySearchRight: a place at or after the target, -1 for none."""
+    left, right = 0, len(values) - 1
+    while True:
+        middle = (left + right) // 2
+        value = int(values[middle])
+        if middle in (left, right):
+            if value >= target:
+                return middle
+            if middle == right:
+                return -1
+            left = middle + 1
+        elif boundary is Boundary.LOWER:
+            left, right = (middle + 1, right) if value < target else (left, middle)
+        else:
+            left, right = (middle, right) if value <= target else (left, middle - 1)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from io import FileIO
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,12 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
-
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.limits import READ_WHOLE
 from storeformat.storage import locations
 from storeformat.storage.local_files import data_ranges, scanned
 
 _COPY_CHUNK = 8 << 20
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -404,14 +400,6 @@ def set_modified(path: str, milliseconds: int) -> None:
             os.utime(locations.local_path(path), (seconds, seconds))
 
 
-def modified_at(path: str) -> int:
-    """Modification time in milliseconds."""
-    filesystem, inner = resolve(path)
-    with reading(path):
-        info = filesystem.get_file_info(inner)
-    return int((info.mtime_ns or 0) // 1_000_000)
-
-
 @lru_cache(maxsize=16)
 def client_of(uri: str) -> tuple[Any, str]:
     """Client of a bucket or file system, cached, and the root path for it."""
@@ -436,23 +424,9 @@ def hdfs_client(uri: str) -> Any:
             ) from error  # fmt: skip
         return pafs.FileSystem.from_uri(uri)[0]
 
-    class DatedHdfs(HdfsFileSystem):  # type: ignore[misc, unused-ignore]
-        """With the time of last change under the name that pyarrow looks for."""
-
-        def info(self, path: str, **more: Any) -> dict[str, Any]:
-            return _dated(super().info(path, **more))
-
-        def ls(self, path: str, detail: bool = True, **more: Any) -> list[Any]:
-            found = super().ls(path, detail=True, **more)
-            return [_dated(item) for item in found] if detail else [item["name"] for item in found]
-
     host, _, port = uri.removeprefix("hdfs://").partition("?")[0].partition(":")
     try:
-        client = DatedHdfs(host or None, int(port) if port else None)
+        client = HdfsFileSystem(host or None, int(port) if port else None)
     except (RuntimeError, ValueError) as error:  # hdfs-native's own words
         raise DependencyMissing(f"no client for this address: {error}", path=uri) from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(client))
-
-
-def _dated(item: dict[str, Any]) -> dict[str, Any]:
-    return {**item, "mtime": _EPOCH + timedelta(milliseconds=item["modification_time"])}

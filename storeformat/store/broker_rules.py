@@ -58,7 +58,6 @@ class BrokerRules:
     split_parser: bool = _until(4, 9, 1)  # properties by String#split
     reads_several_paths: bool = _since(4, 9, 2)  # several log paths, by default below the root
     corrects_delay_offsets: bool = _since(4, 9, 2)  # the start resets a delay offset beyond its queue's end
-    search_min_offset: bool = _since(5, 0, 0)  # the first message is searched; an empty queue begins at its end
     reads_batches_and_timers: bool = _since(5, 0, 0)  # batch queues and timer messages
     wants_dup_info: bool = _since(5, 0, 0)  # duplicationEnable: recovery refuses properties without DUP_INFO
     deletes_at_once: bool = _since(5, 0, 0)  # a full disk deletes segments at any hour: diskSpaceCleanForciblyRatio
@@ -66,7 +65,6 @@ class BrokerRules:
     may_read_long_topics: bool = _since(5, 1, 0)  # some of the releases read two-byte topic lengths (V2)
     reads_long_topics: bool = _since(5, 1, 0, in_all=True)  # all of them do
     passes_over_directories: bool = _since(5, 1, 0, in_all=True)  # a directory in the log does not end the start
-    search_by_store_time: bool = _since(5, 1, 1)  # time search selects files by store, not modification times
     deletes_empty_file: bool = _since(5, 1, 3, in_all=True)  # a start with an empty last file deletes it
     wants_property_crc: bool = _since(5, 2, 0)  # forceVerifyPropCRC: recovery refuses no property CRC
     trims_settings: bool = _since(5, 2, 0)  # broker.conf texts lose blanks around them

@@ -1,7 +1,7 @@
-"""RocksDB queues of a store as a broker reads them: ends, units, and the offset of a time.
+"""RocksDB queues of a store as a broker reads them: ends and units.
 
-Mirrors RocksDBConsumeQueueStore, RocksDBConsumeQueueTable#binarySearchInCQByTime and RocksDBConsumeQueueOffsetTable
-(5.3.3, 5.5.0). ``storeformat.queues.rocksdb_pairs`` has keys and values.
+Mirrors RocksDBConsumeQueueStore and RocksDBConsumeQueueOffsetTable (5.3.3, 5.5.0).
+``storeformat.queues.rocksdb_pairs`` has keys and values.
 """
 
 from __future__ import annotations
@@ -105,43 +105,6 @@ class RocksDbQueues:
             else:
                 low = middle + 1
         return begin if found is None else found
-
-    def offset_by_time(self, queue: Queue, time: int, log_begin: int, *, upper: bool) -> int:
-        """Queue offset of a time, by the boundary (#getOffsetInQueueByTime)."""
-        begin, end = self.range_of(queue, log_begin)
-        if end == 0:
-            return 0
-        floor, ceiling = begin, end - 1
-        if (stored := self._time(queue, ceiling)) is not None and stored < time:
-            return ceiling if upper else ceiling + 1
-        if (stored := self._time(queue, floor)) is not None and stored > time:
-            return 0 if upper else floor
-        low, high, left, right = floor, ceiling, -1, -1
-        while high >= low:
-            middle = low + (high - low) // 2
-            unit = self.unit(queue, middle)
-            if unit is None:
-                low = middle + 1
-            elif int(unit["phy_offset"][0]) < log_begin:
-                low, left = middle + 1, middle
-            elif (stored := int(unit["store_timestamp"][0])) < 0:
-                return 0
-            elif stored == time:
-                return self._outermost(queue, middle, time, floor, ceiling, -1 if not upper else 1)
-            elif stored > time:
-                high, right = middle - 1, middle
-            else:
-                low, left = middle + 1, middle
-        return left if upper else right
-
-    def _outermost(self, queue: Queue, place: int, time: int, floor: int, ceiling: int, step: int) -> int:
-        while floor <= place + step <= ceiling and self._time(queue, place + step) == time:
-            place += step
-        return place
-
-    def _time(self, queue: Queue, queue_offset: int) -> int | None:
-        unit = self.unit(queue, queue_offset)
-        return None if unit is None else int(unit["store_timestamp"][0])
 
 
 @contextmanager

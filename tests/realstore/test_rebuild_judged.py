@@ -5,7 +5,6 @@ brokers must take them for their own. Most have every kind of queue and record t
 from __future__ import annotations
 
 import bisect
-import functools
 import random
 import shutil
 from collections.abc import Iterator
@@ -18,8 +17,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log.opening import open_store
 from jobs.query.offline_store import OfflineStore
-from storeformat.queues import batch_queue_search
-from storeformat.queues.queue_search import Boundary, Served, offset_by_time
+from storeformat.queues.queue_search import Boundary, batch_offset_by_time, batch_range
 
 pytestmark = pytest.mark.realstore
 
@@ -169,15 +167,13 @@ def check_upper_boundary(store: Store, opened: Opened) -> None:
     """What a broker answers about the last message not after a time, in its plain queues."""
     version = rules_of_release(store.release)
     offline = OfflineStore(open_store(options_for(store.root, store.root, store.settings, broker_version=version)))
-    store_time = functools.cache(offline.store_time)
     asked = 0
     for queue in opened.answers["queues"]:
         if version < "5" or queue["topic"] in store.settings.get("batch_topics", ()):
             continue
-        files = offline.queue(queue["topic"], queue["queueId"])
-        served = Served(queue["minOffset"], queue["maxOffset"], offline.min_phy_offset)
+        place = queue["topic"], queue["queueId"]
         for time, expected in zip(opened.answers["times"], queue["upperOffsetByTime"], strict=True):
-            assert offset_by_time(files, time, Boundary.UPPER, store_time, served) == expected, (queue["topic"], time)
+            assert offline.offset_by_time(*place, time, Boundary.UPPER).offset == expected, (place, time)
             asked += 1
     assert asked > 100 or version < "5"
 
@@ -191,10 +187,10 @@ def check_batch_queries(store: Store, opened: Opened) -> None:
             continue
         topic, queue_id, begin, end = queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"]
         units = offline.batch_queue(topic, queue_id)
-        assert batch_queue_search.queue_range(units, offline.min_phy_offset) == (begin, end)
+        assert batch_range(units, offline.min_phy_offset) == (begin, end)
         for boundary, answers in ((Boundary.LOWER, "offsetByTime"), (Boundary.UPPER, "upperOffsetByTime")):
             for time, expected in zip(opened.answers["times"], queue[answers], strict=True):
-                found = batch_queue_search.offset_by_time(units, time, boundary, begin=begin, end=end)
+                found = batch_offset_by_time(units, time, boundary, begin=begin, end=end)
                 assert found == expected, (store.root, topic, queue_id, boundary, time)
         firsts = queue["queueOffsets"]
         for offset in range(begin - 1, end + 1):

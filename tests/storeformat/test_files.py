@@ -33,7 +33,6 @@ def test_a_time_of_last_change_is_rounded_up_to_a_second(milliseconds: int, seco
     (tmp_path / "file").touch()
     files.set_modified(str(tmp_path / "file"), milliseconds)
     assert (tmp_path / "file").stat().st_mtime_ns == seconds * 1_000_000_000
-    assert files.modified_at(str(tmp_path / "file")) == seconds * 1000
     files.set_modified("s3://bucket/a", milliseconds)
 
 
@@ -152,7 +151,7 @@ class Failing:
 @pytest.mark.parametrize(
     "act",
     [
-        files.list_directory, files.exists, files.size_of, files.tree_sizes, files.modified_at, files.RangeReader,
+        files.list_directory, files.exists, files.size_of, files.tree_sizes, files.RangeReader,
         files.read_bytes,
     ],
 )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -154,33 +153,3 @@ def test_a_client_is_of_a_host_and_a_port(
     monkeypatch.setattr(files.pafs, "PyFileSystem", lambda handler: handler)
     files.hdfs_client(uri)
     assert asked == [where]
-
-
-def test_a_listing_of_hdfs_has_times_where_it_has_details(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = pytest.importorskip("hdfs_native.fsspec")
-    status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_500}
-    asked: list[dict[str, object]] = []
-
-    def listed(self: object, path: str, detail: bool = True, **more: object) -> object:
-        asked.append({"path": path, "detail": detail, **more})
-        return [status]
-
-    monkeypatch.setattr(native.HdfsFileSystem, "__init__", lambda self, *where: None)
-    monkeypatch.setattr(native.HdfsFileSystem, "ls", listed)
-    monkeypatch.setattr(files.pafs, "FSSpecHandler", lambda made: made)
-    monkeypatch.setattr(files.pafs, "PyFileSystem", lambda handler: handler)
-    client = files.hdfs_client("hdfs://node")
-    assert client.ls("/d", refresh=True) == [
-        {**status, "mtime": datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=timezone.utc)}
-    ]
-    assert client.ls("/d", detail=False) == ["/d/f"]
-    assert asked == [{"path": "/d", "detail": True, "refresh": True}, {"path": "/d", "detail": True}]
-
-
-def test_the_client_of_hdfs_has_times_of_last_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = pytest.importorskip("hdfs_native.fsspec")
-    status = {"name": "/d/f", "size": 3, "type": "file", "modification_time": 1_700_000_000_123}
-    monkeypatch.setattr(native.HdfsFileSystem, "info", lambda self, path, **more: status)
-    files.client_of.cache_clear()
-    assert files.modified_at("hdfs://127.0.0.1:1/d/f") == 1_700_000_000_123
-    files.client_of.cache_clear()

@@ -8,26 +8,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import golden
-from support.rebuilding import rules_of_release
 
 from storeformat.arrays import Structs
 from storeformat.queues import batch_consume_queue
 from storeformat.queues import consume_queue as cq
-from storeformat.queues.batch_queue_search import offset_by_time as batch_offset_by_time
-from storeformat.queues.batch_queue_search import queue_range, recovered, unit_at
 from storeformat.queues.queue_search import (
     Boundary,
     FileUnits,
-    Served,
+    batch_at,
+    batch_offset_by_time,
+    batch_range,
     min_offset,
-    offset_by_modified_time,
     offset_by_time,
     queue_end,
+    recovered_batches,
 )
-from storeformat.store.broker_rules import rules_of
 
 # --------------------------------------------------------------------------------------------------------- queue search
 # Where the running broker's begin is an older one than it computes when it starts: a pre-blank it has just written
@@ -82,9 +80,7 @@ def test_ends_are_those_the_real_broker_answered(store: golden.GoldenStore) -> N
         files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
         end = queue_end(files)
         assert end == queue["maxOffset"], queue
-        found = min_offset(
-            files, end, store.min_offset, search=rules_of(rules_of_release(store.version)).search_min_offset
-        )
+        found = min_offset(files, end, store.min_offset)
         if found != queue["minOffset"]:
             differing[queue["topic"], queue["queueId"]] = (queue["minOffset"], found)
     assert differing == BEFORE_A_START.get(store.name, {})
@@ -97,66 +93,39 @@ def test_offsets_by_time_are_those_the_real_broker_answered(store: golden.Golden
     store_time = store_time_in(root, answers["minPhyOffset"], answers["maxPhyOffset"])
     for queue in answers["queues"]:
         files = real_queue(root / "consumequeue" / queue["topic"] / str(queue["queueId"]))
-        served = Served(queue["minOffset"], queue["maxOffset"], store.min_offset)
-        found = [offset_by_time(files, time, Boundary.LOWER, store_time, served) for time in answers["times"]]
+        units = {
+            file.first_queue_offset + place: unit for file in files for place, unit in enumerate(file.units.tolist())
+        }
+        begin, end = queue["minOffset"], queue["maxOffset"]
+
+        def time_at(place: int, units: dict[int, tuple[int, int, int]] = units) -> int:
+            return store_time(*units[place][:2])
+
+        found = [offset_by_time(begin, end, time_at, time, Boundary.LOWER) for time in answers["times"]]
         assert found == queue["offsetByTime"], queue
 
 
-@settings(max_examples=3 * settings.default.max_examples, deadline=None)
-@given(
-    times=st.lists(st.integers(1, 12), min_size=1, max_size=30).map(sorted),
-    per_file=st.integers(1, 9),
-    pre_blanks=st.integers(0, 12),
-    asked=st.integers(0, 14),
-)
-def test_bounds_are_the_first_not_before_and_the_last_not_after(
-    times: list[int], per_file: int, pre_blanks: int, asked: int
-) -> None:
-    files = queue_of([1000 + 10 * n for n in range(len(times))], per_file, pre_blanks)
-
-    def store_time(phy_offset: int, _size: int) -> int:
-        return times[(phy_offset - 1000) // 10] if phy_offset >= 1000 else -1
-
-    begin, end = pre_blanks, pre_blanks + len(times)
-    assert queue_end(files) == end
-    assert min_offset(files, end, 1000, search=True) == min_offset(files, end, 1000, search=False) == begin
-    served = Served(begin, end, 1000)
-    lower = pre_blanks + int(np.searchsorted(times, asked, side="left"))
-    upper = max(pre_blanks + int(np.searchsorted(times, asked, side="right")) - 1, begin)
-    assert offset_by_time(files, asked, Boundary.LOWER, store_time, served) == lower
-    assert offset_by_time(files, asked, Boundary.UPPER, store_time, served) == upper
-
-    modified = [
-        store_time(int(units["phy_offset"][-1]), 10)
-        for file in files
-        for units in [file.units[cq.is_valid(file.units)]]
-    ]
-    found = offset_by_modified_time(files, modified, asked, store_time, served)
-    number = next((number for number, time in enumerate(modified) if time >= asked), len(files) - 1)
-    first = max(files[number].first_queue_offset, begin) - begin
-    in_file = times[first : files[number].first_queue_offset + per_file - begin]
-    assert min(abs(asked - time) for time in in_file) == abs(asked - times[found - begin])
+@given(times=st.lists(st.integers(1, 12), max_size=30).map(sorted), begin=st.integers(0, 12), asked=st.integers(0, 14))
+def test_bounds_are_the_first_not_before_and_the_last_not_after(times: list[int], begin: int, asked: int) -> None:
+    lower, upper = (
+        offset_by_time(begin, begin + len(times), lambda place: times[place - begin], asked, boundary)
+        for boundary in (Boundary.LOWER, Boundary.UPPER)
+    )
+    assert lower == begin + sum(time < asked for time in times)
+    assert upper == begin + max(sum(time <= asked for time in times) - 1, 0)
 
 
 def test_queue_without_files() -> None:
-    served = Served(0, 0, 0)
-    assert queue_end([]) == min_offset([], 0, 0, search=True) == 0
-    assert offset_by_time([], 5, Boundary.UPPER, lambda _offset, _size: -1, served) == 0
-    assert offset_by_modified_time([], [], 5, lambda _offset, _size: -1, served) == 0
+    assert queue_end([]) == min_offset([], 0, 0) == 0
 
 
 def test_queue_whose_messages_are_all_gone() -> None:
-    files = queue_of([100, 110, 120], 4)
-    assert min_offset(files, 3, 500, search=True) == 3
-    assert min_offset(files, 3, 500, search=False) == 0
+    assert min_offset(queue_of([100, 110, 120], 4), 3, 500) == 3
 
 
 def test_pre_blanks_count_where_the_log_begins_at_zero() -> None:
-    files = queue_of([0, 10], 10, pre_blanks=5)
-    assert min_offset(files, 7, 0, search=False) == min_offset(files, 7, 0, search=True) == 0
-    later = queue_of([0, 10], 10, pre_blanks=15)
-    assert 10 <= min_offset(later, 17, 0, search=True) <= 15
-    assert min_offset(later, 17, 0, search=False) == 10
+    assert min_offset(queue_of([0, 10], 10, pre_blanks=5), 7, 0) == 0
+    assert 10 <= min_offset(queue_of([0, 10], 10, pre_blanks=15), 17, 0) <= 15
 
 
 def test_recovery_looks_at_the_last_three_files_only() -> None:
@@ -168,72 +137,17 @@ def test_recovery_looks_at_the_last_three_files_only() -> None:
 
 
 def test_a_last_file_that_nobody_wrote() -> None:
-    """A broker that was killed right after it made the file: the queue ends before it. A search by time that comes
-    to it finds nothing to look at.
-    """
+    """A broker that was killed right after it made the file: the queue ends before it."""
     files = [*queue_of([100, 110, 120], 3), FileUnits(3, cq.parse_units(bytes(60)))]
-    served = Served(0, 3, 100)
     assert queue_end(files) == 3
-    for search in (False, True):
-        assert min_offset(files, 3, 100, search=search) == 0
-        assert min_offset(files[1:], 0, 0, search=search) == 0
-    times = {100: 7, 110: 8, 120: 9}
-    found = [
-        offset_by_time(files, asked, Boundary.LOWER, lambda offset, _size: times.get(offset, -1), served)
-        for asked in (7, 9, 10)
-    ]
-    assert found == [0, 2, 0]
+    assert min_offset(files, 3, 100) == min_offset(files[1:], 0, 0) == 0
 
 
-def test_of_two_messages_as_near_the_old_search_takes_the_earlier_one() -> None:
-    files, times = queue_of([0, 10], 5), {0: 10, 10: 20}
-    served = Served(0, 2, 0)
-    found = [
-        offset_by_modified_time(files, [20], asked, lambda offset, _size: times[offset], served)
-        for asked in (14, 15, 16)
-    ]
-    assert found == [0, 0, 1]
-
-
-def test_time_0_is_a_time_of_the_old_search() -> None:
-    files, times = queue_of([0, 10], 5), {0: 0, 10: 9}
-    found = [
-        offset_by_modified_time(files, [9], asked, lambda offset, _size: times[offset], Served(0, 2, 0))
-        for asked in (1, 4, 5, 8)
-    ]
-    assert found == [0, 0, 1, 1]
-
-
-def test_units_before_the_log_are_stepped_over() -> None:
-    """The middle one, at 20, is before the log, which begins at 25."""
-    files, times = queue_of([0, 10, 20, 30, 40], 5), {30: 8, 40: 9}
-
-    def store_time(offset: int, _size: int) -> int:
-        return times.get(offset, -1)
-
-    served = Served(0, 5, 25)
-    old = [offset_by_modified_time(files, [9], asked, store_time, served) for asked in (7, 8, 9, 10)]
-    assert old == [3, 3, 4, 4]
-    for boundary, places in ((Boundary.LOWER, [3, 3, 4, 5]), (Boundary.UPPER, [2, 3, 4, 4])):
-        assert [offset_by_time(files, asked, boundary, store_time, served) for asked in (7, 8, 9, 10)] == places
-
-
-def test_a_record_without_a_time_ends_the_old_search_at_zero() -> None:
-    files, served = queue_of([0, 10, 20], 5), Served(0, 3, 0)
-    assert offset_by_modified_time(files, [9], 5, lambda _offset, _size: -1, served) == 0
-
-
-@pytest.mark.parametrize("boundary", Boundary)
-@pytest.mark.parametrize("search", [True, False])
-def test_a_queue_whose_first_unit_is_damaged_has_no_messages(boundary: Boundary, *, search: bool) -> None:
+def test_a_queue_whose_first_unit_is_damaged_has_no_messages() -> None:
     file = FileUnits(100, np.zeros(10, cq.UNIT))
     file.units["phy_offset"], file.units["size"] = np.arange(2_000, 3_000, 100), 100
     file.units["size"][0] = 0
-    end = queue_end([file])
-    assert min_offset([file], end, 1_000, search=search) == 0
-    served = Served(0, end, 1_000)
-    assert offset_by_time([file], 7, boundary, lambda *_: 7, served) <= end
-    assert offset_by_modified_time([file], [7], 7, lambda *_: 7, served) <= end
+    assert min_offset([file], queue_end([file]), 1_000) == 0
 
 
 # --------------------------------------------------------------------------------------------------- batch queue search
@@ -257,26 +171,26 @@ def cut(units: Structs, per_file: int) -> list[Structs]:
 def queues(draw: st.DrawFn) -> list[Structs]:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=30))
     steps = draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)))
-    return recovered(cut(units_of(sizes, steps, first=draw(st.integers(0, 9))), draw(st.integers(1, 7))))
+    return recovered_batches(cut(units_of(sizes, steps, first=draw(st.integers(0, 9))), draw(st.integers(1, 7))))
 
 
 @given(queues())
 def test_every_message_is_found_in_its_unit(files: list[Structs]) -> None:
     units = np.concatenate(files)
-    begin, end = queue_range(files, 0)
+    begin, end = batch_range(files, 0)
     assert (begin, end) == (units["msg_base_offset"][0], units["msg_base_offset"][-1] + units["batch_size"][-1])
     for offset in range(begin, end):
         (place,) = np.flatnonzero(
             (units["msg_base_offset"] <= offset) & (offset < units["msg_base_offset"] + units["batch_size"])
         )
-        assert unit_at(files, offset) == units[place]
-    assert unit_at(files, begin - 1) is None
-    assert unit_at(files, end) is None
+        assert batch_at(files, offset) == units[place]
+    assert batch_at(files, begin - 1) is None
+    assert batch_at(files, end) is None
 
 
 @given(queues())
 def test_a_time_leads_to_the_first_unit_at_or_after_it_in_the_file_that_began_before(files: list[Structs]) -> None:
-    begin, end = queue_range(files, 0)
+    begin, end = batch_range(files, 0)
     for time in range(998, int(files[-1]["store_timestamp"][-1]) + 3):
         started = [units for units in files if units["store_timestamp"][0] <= time]
         units = started[-1] if started else files[0]
@@ -300,22 +214,22 @@ def test_a_time_leads_to_the_first_unit_at_or_after_it_in_the_file_that_began_be
 def test_the_unit_of_a_time_is_the_one_that_the_broker_comes_upon(boundary: Boundary, places: dict[int, int]) -> None:
     """BatchConsumeQueue#binarySearchRight step by step; its UPPER is the later of two neighbours, or none (25)."""
     times = [10, 20, 20, 20, 50, 90]
-    (units,) = recovered(cut(units_of([1] * 6, [0] * 6), 6))
+    (units,) = recovered_batches(cut(units_of([1] * 6, [0] * 6), 6))
     units["store_timestamp"] = times
     assert {asked: batch_offset_by_time([units], asked, boundary, begin=0, end=6) for asked in places} == places
 
 
 def test_a_queue_begins_after_what_the_log_has_lost() -> None:
-    files = recovered(cut(units_of([3, 2, 4, 1], [1, 1, 1, 1]), 2))
-    assert queue_range(files, 0) == (0, 10)
-    assert queue_range(files, 100) == (3, 10)
-    assert queue_range(files, 101) == (5, 10)  # the second file is not looked at
-    assert queue_range([], 0) == (-1, 0)
-    assert unit_at([], 0) is None
+    files = recovered_batches(cut(units_of([3, 2, 4, 1], [1, 1, 1, 1]), 2))
+    assert batch_range(files, 0) == (0, 10)
+    assert batch_range(files, 100) == (3, 10)
+    assert batch_range(files, 101) == (5, 10)  # the second file is not looked at
+    assert batch_range([], 0) == (-1, 0)
+    assert batch_at([], 0) is None
     assert batch_offset_by_time([], 5, Boundary.LOWER, begin=-1, end=0) == -1
 
 
 def test_the_first_unit_that_is_none_ends_the_queue() -> None:
     files = cut(units_of([1] * 8, [1] * 8), 2)
     files[2][1]["size"] = 0
-    assert [len(units) for units in recovered(files)] == [2, 2, 1]
+    assert [len(units) for units in recovered_batches(files)] == [2, 2, 1]

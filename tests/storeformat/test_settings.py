@@ -175,10 +175,10 @@ def test_a_setting_without_effect_changes_nothing() -> None:
 # --------------------------------------------------------------------------------------------------------- broker rules
 _4_9 = {"corrects_delay_offsets", "reads_several_paths"}
 _5_0 = _4_9 | {
-    "search_min_offset", "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
+    "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
     "reads_batches_and_timers",
 }  # fmt: skip
-_5_1 = _5_0 | {"search_by_store_time", "reads_long_topics", "passes_over_directories"}
+_5_1 = _5_0 | {"reads_long_topics", "passes_over_directories"}
 _5_3 = _5_1 | {
     "deletes_empty_file", "wants_property_crc", "trims_settings", "knows_rocksdb", "dispatch_uncommitted",
     "starts_at_furthest_queue", "takes_offsets_file",
