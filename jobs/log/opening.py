@@ -213,7 +213,7 @@ def read_log(
     if from_log_only:
         return reading
     reading = _with_lost_counters(store, reading)
-    return _with_losses_beside(store, reading, runner, begin=begin, until=options.until_offset)
+    return _with_losses_beside(store, reading, begin=begin, until=options.until_offset)
 
 
 def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
@@ -233,15 +233,13 @@ def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
     return replace(reading, behind=frozenset(behind)) if behind else reading
 
 
-def _with_losses_beside(
-    store: OpenedStore, reading: LogReading, runner: Runner, *, begin: int | None, until: int | None
-) -> LogReading:
+def _with_losses_beside(store: OpenedStore, reading: LogReading, *, begin: int | None, until: int | None) -> LogReading:
     if not locations.is_local(store.root) or store.is_live:
         return reading
     if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
         return reading
     with suppress(WrongSettings):  # queues in two places at once are neither read nor made
-        return with_losses_beside(store, reading, runner, open_end=store.is_read_to_its_end(until))
+        return with_losses_beside(store, reading, open_end=store.is_read_to_its_end(until))
     return reading
 
 

@@ -1,8 +1,7 @@
-"""Lost messages that only the rest of a store proves: its queues, index, committed offsets, and what was retried."""
+"""Lost messages that only the queues of a store prove."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -119,25 +118,6 @@ def test_what_is_no_older_log_after_the_end_is_lost_where_queues_say_so(tmp_path
     assert reading.is_damaged
 
 
-def test_offsets_prove_what_a_segment_that_is_gone_had_and_nothing_where_queues_are(tmp_path: Path) -> None:
-    root, settings, _ = unpacked("base-clean-5.3.3", tmp_path)
-    ranges = read(root, settings).queue_runs.ranges()
-    offsets = {f"{topic}@readers": {} for topic, _ in ranges}
-    for (topic, queue_id), (_, end) in ranges.items():
-        offsets[f"{topic}@readers"][queue_id] = end + 3
-    (root / "config").mkdir(exist_ok=True)
-    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
-    assert not read(root, settings).losses.at_least
-    shutil.rmtree(root / "consumequeue")
-    shutil.rmtree(root / "index")
-    max((root / "commitlog").iterdir()).unlink()
-    left = read(root, settings)
-    known = left.queue_runs.ranges()
-    assert (
-        left.losses.at_least == sum(end + 3 - known.get(queue, (0, 0))[1] for queue, (_, end) in ranges.items()) > 100
-    )
-
-
 def test_a_database_of_queues_proves_it_as_files_do(tmp_path: Path) -> None:
     root, settings = with_database("base-clean-5.3.3", tmp_path)
     kept, _, places = unpacked("base-clean-5.3.3", tmp_path / "files")
@@ -179,44 +159,6 @@ def test_the_name_of_a_queue_file_proves_no_units_before_it(tmp_path: Path) -> N
     assert 0 < read(root, settings).losses.messages < sound.messages
 
 
-def test_without_queues_the_index_and_then_offsets_prove_some(tmp_path: Path) -> None:
-    root, settings, places = unpacked("base-clean-5.3.3", tmp_path)
-    end = read(root, settings).end
-    cut = places[len(places) // 2]
-    ranges = read(root, settings).queue_runs.ranges()
-    zero_from(root, cut)
-    shutil.rmtree(root / "consumequeue")
-    reading = read(root, settings)
-    slots, most = settings.get("maxHashSlotNum", 5_000_000), settings.get("maxIndexNum", 20_000_000)
-    indexed = set()
-    for path in (root / "index").iterdir():
-        if path == max((root / "index").iterdir()):  # a count beyond what the file can hold
-            content = bytearray(path.read_bytes())
-            content[36:38] = b"\1\1"
-            path.write_bytes(content)
-        count = int.from_bytes(path.read_bytes()[36:40], "big")
-        entries = np.frombuffer(
-            path.read_bytes()[40 + 4 * slots :][: 20 * most],
-            [("hash", ">i4"), ("at", ">i8"), ("time", ">i4"), ("next", ">i4")],
-        )
-        indexed |= {int(at) for at in entries["at"][1:count] if cut <= at < end}
-    assert (reading.losses.messages, reading.losses.at_least) == (0, len(indexed))
-    assert reading.is_damaged
-    assert len(indexed) > 1
-    shutil.rmtree(root / "index")
-    left = reading.queue_runs.ranges()
-    (queue, (_, last)) = next((queue, found) for queue, found in ranges.items() if found[1] - left[queue][1] > 1)
-    offsets = {f"{queue[0]}@readers": {queue[1]: last}}
-    (root / "config").mkdir(exist_ok=True)
-    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-        (root / "config" / name).write_text(json.dumps({"offsetTable": offsets}))
-    assert read(root, settings).losses.at_least == last - left[queue][1]
-    assert not read(root, settings, on_damage="fail").losses.at_least
-    offsets[f"{queue[0]}@readers"][queue[1]] = 1 << 60  # no log had room for them
-    (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
-    assert not read(root, settings).losses.at_least
-
-
 def a_store(root: Path, *lost: Message, after: Message) -> LogBuilder:
     """A log in which some messages, those of their queues alone, are damaged, and its queues."""
     log = LogBuilder(SIZE)
@@ -245,26 +187,6 @@ def test_the_last_messages_of_a_queue_count_when_damage_took_them(tmp_path: Path
     assert {row.begin for row in losses.rows} == {log.records[1].offset, log.records[2].offset}
     shutil.rmtree(tmp_path / "store" / "consumequeue")
     assert read(tmp_path / "store").losses.at_least == 1
-
-
-@pytest.mark.parametrize(("host", "proven"), [(("192.168.0.9", 10911), 2), (("192.168.0.8", 10911), 1)])
-def test_a_message_that_was_retried_was_there(host: tuple[str, int], proven: int, tmp_path: Path) -> None:
-    messages = [Message("Last", body=b"x" * 30) for _ in range(2)]
-    log = a_store(tmp_path / "store", *messages, after=Message("Other"))
-    origins = [placed.offset for placed in log.records[1:3]]
-    shutil.rmtree(tmp_path / "store" / "consumequeue")
-    ids = [f"C0A80009{10911:08X}{offset:016X}" for offset in origins]
-    retried = LogBuilder(SIZE)
-    for placed in log.records:
-        retried.message(placed.message)
-    for one in [*ids, ids[0], "not an id"]:
-        retried.message(Message("%RETRY%readers", properties={"ORIGIN_MESSAGE_ID": one, "RETRY_TOPIC": "Last"},
-                                store_host=host))  # fmt: skip
-    path = tmp_path / "store" / "commitlog" / f"{0:020d}"
-    content = bytearray(retried.segments[0])
-    content[origins[0] : log.records[3].offset] = b"\xff" * (log.records[3].offset - origins[0])
-    path.write_bytes(content)
-    assert read(tmp_path / "store").losses.at_least == proven
 
 
 @pytest.mark.parametrize(("keeps", "damaged", "at_least"), [(40, True, 1), (4, True, 1), (0, False, 0), (-1, True, 1)])
@@ -312,15 +234,6 @@ def test_a_replica_has_the_tail_that_queues_prove(name: str, left: str, policy: 
     shutil.rmtree(root / "consumequeue")
     reading = read(root, settings, replicas=(str(copy),), on_damage=policy, split_size=splits)
     assert reading.end < sound.end  # nothing proves it now
-
-
-@pytest.mark.parametrize("policy", ["salvage", "fail"])
-def test_the_index_tells_of_a_last_segment_that_is_gone(policy: str, tmp_path: Path) -> None:
-    (store,) = golden.stores("stale-blank-4.9.8")
-    root = golden.unpack(store, tmp_path / "store")
-    (root / "abort").touch()
-    max((root / "commitlog").iterdir()).unlink()
-    assert read(root, store.settings, on_damage=policy).losses.at_least == 1
 
 
 def test_queues_in_two_places_prove_no_tail(tmp_path: Path) -> None:
