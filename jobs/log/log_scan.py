@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from udfs.log.survey import SurveyTask
 
 from jobs.contract.options import DamagePolicy
 from jobs.log.losses import DAMAGE, Losses, account_for_queues
@@ -26,7 +27,6 @@ from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_sp
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
-from udfs.log.find_records import SurveyTask
 from udfs.log.scan import ScanTask, SplitScan
 
 DEFAULT_SPLIT_SIZE = 256 << 20

@@ -82,8 +82,10 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], settings: Set
     )
 
 
-def plan_batch_queue_files(scans: Sequence[SplitScan], settings: Settings) -> QueuesPlan:
-    """Batch-queue files of these scans (in log order): each queue's last life, from position 0 on."""
+def plan_batch_queue_files(
+    scans: Sequence[SplitScan], settings: Settings, first_place: Callable[[tuple[str, int]], int] = lambda _queue: 0
+) -> QueuesPlan:
+    """Batch-queue files of these scans (in log order): each queue's last life, from its first place on."""
     size = check_file_size(settings.number(BATCH_SIZE))
     table = all_runs(scans, of_batches=True)
     keys, counts = table.keys, table.runs.counts
@@ -91,6 +93,8 @@ def plan_batch_queue_files(scans: Sequence[SplitScan], settings: Settings) -> Qu
     np.maximum.at(begins, queue, np.where(table.runs.births, np.arange(len(keys)), 0))
     is_kept = np.arange(len(keys)) >= begins[queue]
     places = consume_queue.append_runs(keys, np.where(is_kept, counts, 0))
+    places.queues["first"] = [first_place(table.queue_of(key)) for key in places.queues["key"].tolist()]
+    places.runs["position"] += places.queues["first"][places.runs["queue"]]
     in_files = consume_queue.plan_files(places, size // BATCH_UNIT_SIZE, size)
     return QueuesPlan(
         files=_planned(BATCH_CONSUME_QUEUE, table, [scan.batches.path for scan in scans], *in_files),

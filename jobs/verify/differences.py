@@ -13,7 +13,6 @@ from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
 from storeformat.index.index_check import IndexFault
 from storeformat.limits import LISTED
-from storeformat.queues.queue_check import UnitFault
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Verdicts:
                 }
             )
 
-    def differ_by(self, subject: Subject, faults: Iterable[UnitFault | IndexFault], counts: Mapping[str, int]) -> None:
+    def differ_by(self, subject: Subject, faults: Iterable[IndexFault], counts: Mapping[str, int]) -> None:
         for fault in faults:
             self.differ(
                 subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0

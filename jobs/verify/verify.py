@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from jobs.verify.judge_index import compare_index, judge_index
-from jobs.verify.judge_queues import QueuesCompared, TopicQueue, compare_batch_queues, compare_queues, judge_queues
+from jobs.verify.judge_queues import QueuesCompared, compare_queues, first_place, judge_queues
 from jobs.verify.judge_rocksdb import RocksDbCompared, judge_rocksdb
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
@@ -114,11 +115,11 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     index = compare_index(run, growing=unclean) if "index" in options.only else None
     database = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else RocksDbCompared({})
     compared.update(database.compared)
-    unit_reach = max((those.reach for those, _ in queues), default=database.reach)
+    unit_reach = max((those.reach for those in queues), default=database.reach)
     entry_reach = index.reach if index else -1
     dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
-    for those, created_anew in queues:
-        compared.update(judge_queues(run, those, created_anew, dispatched))
+    for those in queues:
+        compared.update(judge_queues(run, those, dispatched))
     if index is not None:
         # A record's entries follow its unit, so the last unit's record may still be without.
         compared.update(judge_index(run, index, max(unit_reach, 0) if unclean else None))
@@ -130,18 +131,14 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     return Verified(reading, verdicts, compared)
 
 
-def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[tuple[QueuesCompared, Iterable[TopicQueue]]]:
+def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[QueuesCompared]:
     if "consumequeue" not in options.only or run.store.queues_in.in_rocksdb:
         return []
-    store, reading = run.store, run.reading
-    plan = planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)
-    queues: list[tuple[QueuesCompared, Iterable[TopicQueue]]] = [
-        (compare_queues(run, plan, options.topics), plan.created_anew)
-    ]
+    store, scans = run.store, run.reading.scans
+    plans = [planning.plan_queue_files(run.reading.queue_runs, scans, store.settings)]
     if store.batch_topics:
-        batches = planning.plan_batch_queue_files(reading.scans, store.settings)
-        queues.append((compare_batch_queues(run, batches, options.topics), ()))
-    return queues
+        plans.append(planning.plan_batch_queue_files(scans, store.settings, partial(first_place, run)))
+    return [compare_queues(run, plan, options.topics) for plan in plans]
 
 
 def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts) -> None:

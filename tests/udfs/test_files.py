@@ -26,7 +26,6 @@ from storeformat.index.entries import ROW
 from storeformat.index.index_check import FileContext
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
-from storeformat.queues.queue_check import UnitComparison
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
 from storeformat.queues.rocksdb_pairs import FAMILIES
 from storeformat.record.decode import DecodeRules
@@ -56,12 +55,8 @@ from udfs.files.verify import (
     CompareIndexFiles,
     CompareQueueFiles,
     EntrySource,
-    ExtFile,
     IndexCheck,
-    QueueCheck,
     StagedRows,
-    _FileBuffer,
-    _used_units,
 )
 from udfs.log.staged_files import Readers, Slices
 
@@ -308,48 +303,46 @@ def compared(
     rows: list[tuple[int, int, int]] = UNITS,
     begin: int = 0,
     fillers: list[bool] | None = None,
-    base: int = 0,
     segments: tuple[Segment, ...] = (),
-    **check: Any,
+    topic: str = "T",
 ) -> ComparedQueueFile:
     """A file of six units held against these rows, of which each is a slice of its own."""
     tmp_path.mkdir(exist_ok=True)
-    staged, path = tmp_path / "s.units", tmp_path / "consumequeue" / "T" / "3" / f"{base:020d}"
+    staged, path = tmp_path / "s.units", tmp_path / "consumequeue" / topic / "3" / f"{120:020d}"
     staged.write_bytes(units(*rows))
     path.parent.mkdir(parents=True)
     if content is not None:
         path.write_bytes(content)
     marks = fillers or [False] * len(rows)
     slices = slices_of(staged, *((number, 1, marks[number]) for number in range(len(rows))))
-    file = PlannedQueueFile("consumequeue", ("T", 3), base, slices, pre_blanks=begin)
-    task = CompareQueueFiles(str(tmp_path), 120, segments, DecodeRules(), LogExtent(400, 800))
-    (found,) = task(iter([[QueueCheck(file, begin, begin + len(rows), **check)]]))
-    assert (found.queue, found.base) == (("T", 3), base)
+    file = PlannedQueueFile("consumequeue", (topic, 3), 120, slices, pre_blanks=begin)
+    (found,) = CompareQueueFiles(str(tmp_path), 120, segments, DecodeRules(), LogExtent(400, 800))(iter([[file]]))
+    assert found.file == file
     return found
 
 
-def units_compared(tmp_path: Path, content: bytes, **more: Any) -> UnitComparison:
-    found = compared(tmp_path, content, **more).units
-    assert found is not None
-    return found
+def differences(found: ComparedQueueFile) -> list[tuple[int, str, int]]:
+    assert found.units is not None
+    return [(one.position, one.cause, one.count) for one in found.units.differences]
+
+
+def counts(found: ComparedQueueFile) -> dict[str, int]:
+    assert found.units is not None
+    return +found.units.counts
 
 
 @pytest.mark.parametrize("begin", [0, 1, 3])
-@pytest.mark.parametrize("base", [0, 120])
-def test_a_file_as_the_log_makes_it(tmp_path: Path, begin: int, base: int) -> None:
+def test_a_file_as_the_log_makes_it(tmp_path: Path, begin: int) -> None:
     content = (PRE_BLANK * begin + units(*UNITS)).ljust(120, b"\0")
-    found = compared(tmp_path, content, begin=begin, base=base)
+    found = compared(tmp_path, content, begin=begin)
     assert (found.size, found.first_expected, found.last_expected) == (120, 500, 700)
-    assert found.units is not None
-    assert (found.units.faults, found.units.counts, found.units.compared) == ((), {}, 3)
-    assert (found.units.last_present, found.units.old, found.units.after_end.count) == (700, 0, 0)
+    assert (differences(found), counts(found)) == ([], {"equal": 3})
 
 
 def test_a_file_that_is_not_there_lacks_all_units(tmp_path: Path) -> None:
     found = compared(tmp_path, None, begin=1)
     assert (found.size, found.first_expected, found.last_expected) == (None, 500, 700)
-    assert found.units is not None
-    assert (found.units.counts, found.units.compared) == ({"missing_unit": 4}, 0)
+    assert (differences(found), counts(found)) == ([(0, "missing_unit", 4)], {})
 
 
 @pytest.mark.parametrize("length", [0, 119, 121, 140])
@@ -358,74 +351,86 @@ def test_a_file_of_another_length_is_not_compared(tmp_path: Path, length: int) -
     assert (found.size, found.units, found.first_expected, found.last_expected) == (length, None, 500, 700)
 
 
-def test_a_file_that_the_log_does_not_know(tmp_path: Path) -> None:
-    content = units((300, 90, 1), (450, 90, 1)).ljust(100, b"\0") + units((900, 90, 1))
-    found = compared(tmp_path, content, rows=[])
-    assert (found.size, found.first_expected, found.last_expected) == (120, None, None)
+@pytest.mark.parametrize("place", range(6))
+def test_units_are_read_up_to_the_last_that_is_not_zero(tmp_path: Path, place: int) -> None:
+    content = bytearray(120)
+    content[place * 20 : place * 20 + 20] = units((900, 90, 1))
+    found = compared(tmp_path, bytes(content), rows=[])
+    assert (found.first_expected, found.last_expected) == (None, None)
     assert found.units is not None
-    after = found.units.after_end
-    assert (after.places.tolist(), after.count, after.below_log, after.beyond_log) == ([0, 1], 2, 1, 1)
+    assert [(one.cause, one.position) for one in found.units.hazards] == [("units_beyond_log", 20 * place)]
 
 
-def test_units_that_differ_and_units_that_follow(tmp_path: Path) -> None:
-    content = units(UNITS[0], (600, 92, 8), (700, 94, 9), (0, 0, 0), (450, 90, 1)).ljust(120, b"\0")
-    found = units_compared(tmp_path, content)
-    assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code"), (40, "wrong_size")]
-    assert (found.compared, found.after_end.places.tolist()) == (1, [4])
-
-
-def test_what_lies_in_the_place_of_a_lost_message_is_not_known(tmp_path: Path) -> None:
+def test_what_is_in_the_place_of_a_lost_message_is_not_known(tmp_path: Path) -> None:
     content = (PRE_BLANK * 2 + units(UNITS[0], (12345, 90, 1), UNITS[2])).ljust(120, b"\0")
-    found = units_compared(tmp_path, content, begin=2, fillers=[False, True, False])
-    assert (found.faults, found.compared, found.unproven) == ((), 2, 1)
-    other = units_compared(tmp_path / "again", content, begin=2, fillers=[False, False, True])
-    assert [(fault.position, fault.cause) for fault in other.faults] == [(60, "wrong_offset")]
+    found = compared(tmp_path, content, begin=2, fillers=[False, True, False])
+    assert (differences(found), counts(found)) == ([], {"equal": 2, "unproven": 1})
+    other = compared(tmp_path / "again", content, begin=2, fillers=[False, False, True])
+    assert differences(other) == [(60, "wrong_unit", 1)]
 
 
 def address(offset: int) -> int:
-    """What stands in a unit whose tags code lies in consumequeue_ext."""
+    """Stands in a unit whose tags code is in consumequeue_ext."""
     return offset - (1 << 63)
 
 
 @pytest.mark.parametrize(
-    ("second", "faults"),
+    ("second", "agrees"),
     [
-        (struct.pack(">hqqh", 20, -8, 5, 0), []),
-        (struct.pack(">hqqh", 23, -8, 5, 3) + b"map", []),
-        (struct.pack(">hqqh", 23, -8, 5, 2) + b"map", [(20, "wrong_tags_code")]),
-        (struct.pack(">hqqh", 20, 8, 5, 0), [(20, "wrong_tags_code")]),
-        (struct.pack(">hqqh", 20, -8, 5, 0)[:-1], [(20, "wrong_tags_code")]),
-        (b"", [(20, "wrong_tags_code")]),
+        (struct.pack(">hqqh", 20, -8, 5, 0), True),
+        (struct.pack(">hqqh", 23, -8, 5, 3) + b"map", True),
+        (struct.pack(">hqqh", 23, -8, 5, 2) + b"map", False),
+        (struct.pack(">hqqh", 20, 8, 5, 0), False),
+        (struct.pack(">hqqh", 20, -8, 5, 0)[:-1], False),
+        (b"", False),
     ],
 )
-def test_an_address_leads_to_the_tags_code(tmp_path: Path, second: bytes, faults: list[tuple[int, str]]) -> None:
+def test_an_address_leads_to_the_tags_code(tmp_path: Path, second: bytes, agrees: bool) -> None:
     """Into the second of two files of a queue, after another unit."""
-    for number, content in enumerate((struct.pack(">hqqh", 20, 7, 5, 0), struct.pack(">hqqh", 20, 9, 5, 0) + second)):
-        (tmp_path / f"ext{number}").write_bytes(content)
-    sizes = [(tmp_path / f"ext{number}").stat().st_size for number in range(2)]
-    ext = tuple(ExtFile(str(tmp_path / f"ext{number}"), 100 * number, size) for number, size in enumerate(sizes))
     content = units((500, 91, address(0)), (600, 92, address(120)), (700, 93, address(100))).ljust(120, b"\0")
-    found = units_compared(tmp_path, content, ext=ext)
-    assert [(fault.position, fault.cause) for fault in found.faults] == faults
-    assert (found.ext_places.tolist(), found.compared) == ([0, 2] if faults else [0, 1, 2], 2 if faults else 3)
-    without = units_compared(tmp_path / "without", content)
-    assert without.counts == {"wrong_tags_code": 3}
+    without = compared(tmp_path / "without", content)
+    assert differences(without) == [(0, "wrong_unit", 3)]
+    ext = tmp_path / "consumequeue_ext" / "T" / "3"
+    ext.mkdir(parents=True)
+    (ext / f"{0:020d}").write_bytes(struct.pack(">hqqh", 20, 7, 5, 0))
+    (ext / f"{100:020d}").write_bytes(struct.pack(">hqqh", 20, 9, 5, 0) + second)
+    found = compared(tmp_path, content)
+    assert differences(found) == ([] if agrees else [(20, "wrong_unit", 1)])
+    assert counts(found) == {"equal": 2 + agrees, "ext": 2 + agrees}
 
 
 @pytest.mark.parametrize("base", [0, 4096])
-def test_the_hash_of_the_tags_in_the_place_of_a_delivery_time(tmp_path: Path, base: int) -> None:
+def test_tags_codes_of_delayed_messages(tmp_path: Path, base: int) -> None:
+    """The hash of the tags, or a time by another messageDelayLevel, in the place of a delivery time."""
     log = LogBuilder(4096, base=base)
     log.message(topic="Other")
-    records = [log.message(topic="SCHEDULE_TOPIC_XXXX", tags=tags) for tags in ("t", "u")]
+    records = [log.message(topic="SCHEDULE_TOPIC_XXXX", tags=tags) for tags in ("t", "u", "v", "w")]
     path = tmp_path / "segment"
     path.write_bytes(log.segments[base])
-    due = 1_700_000_000_000
+    due, hash_of_t = 1_700_000_000_000, java_rules.hash_code("t")
     rows = [(record.offset, record.size, due) for record in records]
-    hashed = units((*rows[0][:2], java_rules.hash_code("t")), (*rows[1][:2], java_rules.hash_code("t")))
+    codes = (hash_of_t, hash_of_t, due + 5_000, due + 5_001)
+    content = units(*((*row[:2], code) for row, code in zip(rows, codes, strict=True))).ljust(120, b"\0")
     segments = (Segment(str(path), base, 4096),)
-    found = units_compared(tmp_path, hashed.ljust(120, b"\0"), rows=rows, segments=segments, schedule=True)
-    assert [(fault.position, fault.cause) for fault in found.faults] == [(20, "wrong_tags_code")]
-    assert (found.delivery_hashes.tolist(), found.compared) == ([0], 1)
+    found = compared(tmp_path, content, rows=rows, segments=segments, topic="SCHEDULE_TOPIC_XXXX")
+    assert differences(found) == [(20, "wrong_unit", 2)]
+    assert counts(found) == {"equal": 2, "delivery_hashes": 1, "delays": 1}
+    assert differences(compared(tmp_path, content, rows=rows, segments=segments)) == [(0, "wrong_unit", 4)]
+
+
+def test_units_after_the_end_of_records_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "first").write_bytes(units((400, 10, 1), (450, 10, 1)))
+    (tmp_path / "second").write_bytes(units((510, 20, 1), (500, 10, 1)))
+    content = units((500, 10, 2), (460, 10, 1), (510, 21, 1), (450, 10, 7), (510, 10, 1), (510, 20, 0))
+    path = tmp_path / "consumequeue" / "T" / "3" / f"{0:020d}"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    staged = ((str(tmp_path / "first"), 2, 400, 500), (str(tmp_path / "second"), 2, 500, 600))
+    task = CompareQueueFiles(str(tmp_path), 120, (), DecodeRules(), LogExtent(0, 700), staged)
+    (found,) = task(iter([[PlannedQueueFile("consumequeue", ("T", 3), 0, Slices.of())]]))
+    assert differences(found) == [(0, "extra_unit", 3)]
+    assert found.units is not None
+    assert [(one.cause, one.count) for one in found.units.hazards] == [("old_units", 3)]
 
 
 def test_units_of_a_batch_queue(tmp_path: Path) -> None:
@@ -436,10 +441,8 @@ def test_units_of_a_batch_queue(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes((rows[0] + unit.pack(600, 92, 7, 12, 3, 1, -1, 0)).ljust(3 * unit.size, b"\0"))
     file = PlannedQueueFile("batchconsumequeue", ("T", 3), 0, Slices.of((str(tmp_path / "s"), 0, 2)))
-    task = CompareQueueFiles(str(tmp_path), 138, (), DecodeRules(), LogExtent(400, 800), batch_queues=True)
-    (found,) = task(iter([[QueueCheck(file, 0, 2)]]))
-    assert found.units is not None
-    assert [(fault.position, fault.cause) for fault in found.units.faults] == [(46, "wrong_offset")]
+    (found,) = CompareQueueFiles(str(tmp_path), 138, (), DecodeRules(), LogExtent(400, 800))(iter([[file]]))
+    assert differences(found) == [(46, "wrong_unit", 1)]
 
 
 @pytest.fixture
@@ -507,31 +510,6 @@ def test_an_index_file_against_the_entries_of_the_log(tmp_path: Path, spoiled: i
     (found,) = task(iter([IndexCheck("index/20231114221320000", context)]))
     assert (found.entries, found.last_offset) == (6, 500)
     assert list(found.counts) == ([] if spoiled is None else ["wrong_entry"])
-
-
-@pytest.mark.parametrize("unit", [20, 46])
-@pytest.mark.parametrize("units", [1, 5])
-def test_a_file_is_used_up_to_its_last_byte_that_is_not_zero(unit: int, units: int) -> None:
-    """Wherever that byte lies: the words that are looked at begin and end within units."""
-    content = bytearray(unit * units)
-    for at_least in range(units + 1):
-        assert _used_units(content, at_least, unit) == at_least
-        for position in range(len(content)):
-            content[position] = 1
-            assert _used_units(content, at_least, unit) == max(at_least, position // unit + 1), position
-            content[position] = 0
-
-
-def test_a_file_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
-    """Nothing of the one before it is left where the next one has a hole."""
-    buffer = _FileBuffer(100_000)
-    for number, data in enumerate([b"\1" * 100_000, b"\2" * 50_000, b"", b"\3"]):
-        path = tmp_path / str(number)
-        path.write_bytes(data)
-        with path.open("r+b") as file:
-            file.truncate(100_000)
-        loaded = bytes(buffer.load(str(path)))
-        assert bytes(buffer.content) == loaded.ljust(100_000, b"\0") == path.read_bytes()
 
 
 # ------------------------------------------------------------------------------------------------- rocksdb pairs

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
+from udfs.log.survey import SurveyTask
 
 from storeformat.errors import DamagedLog, RecordDefect, WriteFailed
 from storeformat.log.framing import ChainEnd
@@ -23,7 +23,6 @@ from storeformat.salvage.survey import Broken
 from udfs import failures
 from udfs.failures import Failure, FailuresAsRows
 from udfs.log import scan as scanning
-from udfs.log.find_records import FindRecords, RecordFound, RecordsAsked, SurveyTask
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 from udfs.log.scan import Dispatched, ScanTask, SplitScan, StoreTimes
 from udfs.log.staged_runs import times_path
@@ -167,28 +166,6 @@ def split_of(log: LogBuilder, tmp_path: Path, first: int | None, stop: int) -> S
     path = tmp_path / f"{8192:020d}"
     path.write_bytes(log.segments[8192])
     return Split(0, Segment(str(path), 8192, 4096), 8192, stop, stop, first)
-
-
-def test_records_that_were_asked_for(log: LogBuilder, tmp_path: Path) -> None:
-    first, second, last = log.records
-    foreign = second.end
-    asked = np.array([first.offset, first.offset + 1, second.offset, foreign, last.offset])
-    split = split_of(log, tmp_path, first.offset, log.end_offset)
-    found = list(FindRecords(DecodeRules())(iter([RecordsAsked(split, asked), RecordsAsked(split, asked[2:3])])))
-    assert found == [
-        RecordFound(8192, first.size, b"A", 3),
-        RecordFound(second.offset, second.size, b"B", 5),
-        RecordFound(last.offset, last.size, b"A", 7),
-        RecordFound(second.offset, second.size, b"B", 5),
-    ]
-
-
-def test_a_split_without_a_record_has_none(log: LogBuilder, tmp_path: Path) -> None:
-    offsets = np.array([record.offset for record in log.records])
-    nothing = RecordsAsked(split_of(log, tmp_path, None, log.end_offset), offsets)
-    some = RecordsAsked(split_of(log, tmp_path, log.records[1].offset, log.records[1].end), offsets)
-    found = list(FindRecords(DecodeRules())(iter([nothing, some])))
-    assert [one.offset for one in found] == [log.records[1].offset]
 
 
 def a_break(tmp_path: Path) -> tuple[Broken, int]:

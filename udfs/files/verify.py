@@ -6,57 +6,41 @@ files and returns one small row a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Bools, LogExtent, Structs
+from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.index import index_check, index_file
 from storeformat.index.entries import ROW, Rows
 from storeformat.index.index_check import FileContext, IndexComparison
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment, segment_with
-from storeformat.queues import consume_queue, consume_queue_ext, queue_check
+from storeformat.message import SCHEDULE_TOPIC
+from storeformat.queues import consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
-from storeformat.queues.queue_check import Expectation, UnitComparison
+from storeformat.queues.queue_check import UnitComparison, compare_units
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
 from storeformat.storage import extents, files, locations
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
+from storeformat.store.queue_places import QueueDirectory
 from udfs.files.build import PlannedQueueFile, staged_units
 from udfs.log.staged_files import Readers
 
 _ROWS_AT_A_TIME = 1 << 16
-
-
-@dataclass(frozen=True)
-class ExtFile:
-    """One file of a queue's consumequeue_ext: ``base`` is the byte offset in its name, ``size`` its length."""
-
-    path: str
-    base: int
-    size: int
-
-
-@dataclass(frozen=True)
-class QueueCheck:
-    """A consume-queue file to check; the queue's own units are at [begin, end), in units, clipped to the file."""
-
-    file: PlannedQueueFile
-    begin: int
-    end: int
-    schedule: bool = False
-    ext: tuple[ExtFile, ...] = ()
+_INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class ComparedQueueFile:
     """Result for one file; ``size`` is None if it is missing, ``units`` None if its length is wrong.
-    ``first_expected``, ``last_expected``: commit-log offsets of its first and last own unit.
+    ``first_expected``, ``last_expected``: commit-log offsets of its first and last unit by the log.
     """
 
-    queue: tuple[str, int]
-    base: int
+    file: PlannedQueueFile
     size: int | None
     units: UnitComparison | None
     first_expected: int | None
@@ -65,56 +49,107 @@ class ComparedQueueFile:
 
 @dataclass(frozen=True)
 class CompareQueueFiles:
-    """Compares consume-queue files in batches; ``dispatched``: where the broker must have come to (None: the end)."""
+    """Compares queue files in batches; files that the log does not make have no slices, those before the queue's first
+    only pre-blanks. ``staged``: path, number, and range of commit-log offsets of the units of each split.
+    ``dispatched``: log offset that the broker must have come to (None: the end).
+    """
 
     root: str
     file_size: int
     segments: tuple[Segment, ...]
     decode_rules: DecodeRules
     log: LogExtent
+    staged: tuple[tuple[str, int, int, int], ...] = ()
     dispatched: int | None = None
-    batch_queues: bool = False  # files of BatchCQ topics
 
-    def __call__(self, batches: Iterator[Sequence[QueueCheck]]) -> Iterator[ComparedQueueFile]:
-        buffer = _FileBuffer(self.file_size)
+    def __call__(self, batches: Iterator[Iterable[PlannedQueueFile]]) -> Iterator[ComparedQueueFile]:
         with Readers() as readers:
             for batch in batches:
-                for check in batch:
-                    yield self._compare(check, readers, buffer)
+                for file in batch:
+                    yield self._compare(file, readers)
 
-    def _compare(self, check: QueueCheck, readers: Readers, buffer: _FileBuffer) -> ComparedQueueFile:
-        file = check.file
+    def _compare(self, file: PlannedQueueFile, readers: Readers) -> ComparedQueueFile:
         path = locations.join(self.root, file.path)
         size = files.size_of(path)
-        kind = BATCH_UNIT if self.batch_queues else consume_queue.UNIT
-        used = check.end
+        kind = BATCH_UNIT if file.directory == BATCH_CONSUME_QUEUE else consume_queue.UNIT
+        own = range(file.pre_blanks, file.pre_blanks + file.slices.rows)
+        found = np.zeros(max(own.stop, 1), kind)
         if size == self.file_size:
-            used = _used_units(buffer.load(path), check.end, kind.itemsize)
-        expected = _expected_units(check, max(used, 1), kind, readers)
-        own = expected["phy_offset"][check.begin : check.end]
-        ends = (int(own[0]), int(own[-1])) if len(own) else (None, None)
-        if size is not None and size != self.file_size:
-            return ComparedQueueFile(file.queue, file.base, size, None, *ends)
-        found = np.zeros(len(expected), kind)
-        if size is not None:
-            found = np.frombuffer(buffer.content, kind, len(expected))
-        expectation = Expectation(
-            units=expected,
-            begin=check.begin,
-            end=check.end,
-            fillers=_fillers(file, len(expected)),
-            log=self.log,
-            dispatched=self.dispatched,
-            schedule=check.schedule,
-            ext=bool(check.ext),
-        )
-        comparison = queue_check.compare_units(expectation, found)
-        hashed, in_ext = comparison.delivery_hashes, comparison.ext_places
-        real = np.array([self._tags_hash(expected[place], readers) for place in hashed.tolist()], np.int64)
-        agree = _agrees_in_ext(check.ext, expected[in_ext], found[in_ext], readers)
-        wrong = np.concatenate([hashed[real != found["tags_code"][hashed]], in_ext[~agree]])
-        comparison = queue_check.with_wrong_tags_codes(comparison, wrong, expected, found)
-        return ComparedQueueFile(file.queue, file.base, size, comparison, *ends)
+            found = self._read(path, len(found), kind)
+        expected = np.zeros(len(found), kind)
+        if kind == consume_queue.UNIT:
+            expected[: own.start] = np.frombuffer(consume_queue.PRE_BLANK, kind)
+        at = own.start
+        for piece in staged_units(file, readers, kind):
+            expected[at : at + len(piece)] = piece
+            at += len(piece)
+        ends = (int(expected["phy_offset"][own[0]]), int(expected["phy_offset"][own[-1]])) if own else (None, None)
+        if size not in (None, self.file_size):
+            return ComparedQueueFile(file, size, None, *ends)
+        fillers = np.zeros(len(found), bool)
+        fillers[own.start : own.stop] = np.repeat(file.slices.table["filler"], file.slices.table["count"])
+        other_codes = self._accept_tags_codes(file, expected, found, readers)
+        compared = compare_units(
+            expected, found, own, fillers, self.log,
+            lambda units: self._are_records(units, readers),
+            self.dispatched,
+        )  # fmt: skip
+        compared.counts.update(other_codes)
+        return ComparedQueueFile(file, size, compared, *ends)
+
+    def _read(self, path: str, at_least: int, kind: np.dtype[np.void]) -> Structs:
+        """The units of a file up to the last that is not zero, and ``at_least`` so many; holes are not read."""
+        content, end = bytearray(self.file_size), extents.data_end(path, self.file_size)
+        with files.RangeReader(path) as reader:
+            reader.read_into(0, memoryview(content)[:end])
+        tail = np.frombuffer(content, np.uint8)[at_least * kind.itemsize : end]
+        more = int(np.flatnonzero(tail)[-1]) // kind.itemsize + 1 if tail.any() else 0
+        return np.frombuffer(content, kind, at_least + more)
+
+    def _accept_tags_codes(
+        self, file: PlannedQueueFile, expected: Structs, found: Structs, readers: Readers
+    ) -> Counter[str]:
+        """Expect what a broker may write instead of a tags code: an address in consumequeue_ext; for a delivery time,
+        that of another ``messageDelayLevel`` (whole seconds), or the tags' hash (recovery of 4.9.2 to 4.9.8).
+        """
+        codes, wanted = found["tags_code"].astype(np.int64), expected["tags_code"].astype(np.int64)
+        same = (found["phy_offset"] == expected["phy_offset"]) & (found["size"] == expected["size"])
+        same[: file.pre_blanks] = False
+        other = np.flatnonzero(same & (codes != wanted))
+        accepted = {
+            "ext": self._found_in_ext(file, other[consume_queue_ext.is_address(codes[other])], codes, wanted, readers)
+        }
+        if file.queue[0] == SCHEDULE_TOPIC:
+            times = other[wanted[other] > _INT32_MAX]
+            accepted["delays"] = times[(codes[times] > _INT32_MAX) & ((codes - wanted)[times] % 1000 == 0)]
+            hashes = times[codes[times] == codes[times].astype(np.int32)]
+            real = np.array([self._tags_hash(expected[place], readers) for place in hashes.tolist()], np.int64)
+            accepted["delivery_hashes"] = hashes[real == codes[hashes]]
+        for places in accepted.values():
+            expected["tags_code"][places] = codes[places]
+        return Counter({name: len(places) for name, places in accepted.items()})
+
+    def _found_in_ext(
+        self, file: PlannedQueueFile, places: Int64s, codes: Int64s, wanted: Int64s, readers: Readers
+    ) -> Int64s:
+        """Places whose address leads to a unit of consumequeue_ext with the wanted tags code."""
+        if not len(places):
+            return places
+        topic, queue = file.queue[0], str(file.queue[1])
+        directory = QueueDirectory(topic, queue, locations.join(self.root, CONSUME_QUEUE_EXT, topic, queue))
+        offsets, agrees = consume_queue_ext.unit_offsets(codes[places]), np.zeros(len(places), bool)
+        for entry in directory.files():
+            inside = np.flatnonzero((offsets >= int(entry.name)) & (offsets < int(entry.name) + entry.size))
+            if not len(inside):
+                continue
+            positions = offsets[inside] - int(entry.name)
+            begin = int(positions.min())
+            end = min(int(positions.max()) + consume_queue_ext.UNIT_SIZE, entry.size)
+            content = np.frombuffer(readers.open(entry.path).read(begin, end - begin), np.uint8)
+            heads = consume_queue_ext.parse_unit_heads(content, positions - begin)
+            whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_SIZE
+            agrees[inside] = whole & (heads["tags_code"] == wanted[places[inside]])
+        return places[agrees]
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:
         offset, size = int(unit["phy_offset"]), int(unit["size"])
@@ -124,73 +159,20 @@ class CompareQueueFiles:
         block, _ = decode(window.bytes, offset, np.zeros(1, np.int64), self.decode_rules)
         return int(tags_codes(block, DispatchRules(delay_millis=()))[0])
 
-
-class _FileBuffer:
-    """Reused buffer for files of one length; holes at their ends are not read."""
-
-    def __init__(self, size: int) -> None:
-        self.content = bytearray(size)
-        self._data_end = 0
-
-    def load(self, path: str) -> memoryview:
-        """Load a file. Returns the bytes before the hole at its end."""
-        end = extents.data_end(path, len(self.content))
-        with files.RangeReader(path) as reader:
-            reader.read_into(0, memoryview(self.content)[:end])
-        if end < self._data_end:
-            self.content[end : self._data_end] = bytes(self._data_end - end)
-        self._data_end = end
-        return memoryview(self.content)[:end]
+    def _are_records(self, units: Structs, readers: Readers) -> Bools:
+        """Which units are equal to a staged one in offset and size: the log has that record."""
+        known = np.zeros(len(units), bool)
+        for path, count, begin, end in self.staged:
+            inside = np.flatnonzero((units["phy_offset"] >= begin) & (units["phy_offset"] < end))
+            if len(inside):
+                staged = readers.rows(path, units.dtype, 0, count)
+                known[inside] = np.isin(_offsets_and_sizes(units[inside], begin), _offsets_and_sizes(staged, begin))
+        return known
 
 
-def _used_units(content: bytearray | memoryview, at_least: int, unit: int) -> int:
-    """Number of units up to the last non-zero one, at least ``at_least``."""
-    end = at_least * unit
-    if end >= len(content):
-        return at_least
-    begin, stop = min(-(-end // 8) * 8, len(content)), len(content) // 8 * 8
-    words = np.frombuffer(content, np.uint64, max(stop - begin, 0) // 8, min(begin, stop))
-    if not (words.any() or any(content[end:begin]) or any(content[max(stop, end) :])):
-        return at_least
-    last = int(np.flatnonzero(np.frombuffer(content, np.uint8, offset=end))[-1]) + end
-    return last // unit + 1
-
-
-def _expected_units(check: QueueCheck, count: int, kind: np.dtype[np.void], readers: Readers) -> Structs:
-    units = np.zeros(count, kind)
-    at = check.begin
-    if kind == consume_queue.UNIT:
-        units[:at] = np.frombuffer(consume_queue.PRE_BLANK, kind)
-    for piece in staged_units(check.file, readers, kind):
-        units[at : at + len(piece)] = piece
-        at += len(piece)
-    return units
-
-
-def _agrees_in_ext(ext: Sequence[ExtFile], expected: Structs, found: Structs, readers: Readers) -> Bools:
-    """Which addresses lead to a unit of consumequeue_ext with the expected tags code."""
-    offsets = consume_queue_ext.unit_offsets(found["tags_code"])
-    agree = np.zeros(len(found), bool)
-    for file in ext:
-        mine = np.flatnonzero((offsets >= file.base) & (offsets < file.base + file.size))
-        if not len(mine):
-            continue
-        positions = offsets[mine] - file.base
-        begin = int(positions.min())
-        content = bytearray(min(int(positions.max()) + consume_queue_ext.UNIT_HEAD.itemsize, file.size) - begin)
-        readers.open(file.path).read_into(begin, memoryview(content))
-        heads = consume_queue_ext.parse_unit_heads(np.frombuffer(content, np.uint8), positions - begin)
-        whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_HEAD.itemsize
-        agree[mine] = whole & (heads["tags_code"] == expected["tags_code"][mine])
-    return agree
-
-
-def _fillers(file: PlannedQueueFile, units: int) -> Bools:
-    marks = np.zeros(units, bool)
-    table = file.slices.table
-    if table["filler"].any():
-        marks[file.pre_blanks : file.pre_blanks + file.slices.rows] = np.repeat(table["filler"], table["count"])
-    return marks
+def _offsets_and_sizes(units: Structs, begin: int) -> Int64s:
+    rows: Int64s = (units["phy_offset"].astype(np.int64) - begin) << 32 | units["size"]
+    return rows
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 ``staged_files``   the files that hold them, and slices of these
 ``subscriptions``  which groups read which topics
 ``timers``         which messages wait under a topic of the broker's own, and for what
-``find_records``   which offsets are those of records, and what survived after damage
+``survey``         what survived after damage
 ``log_copies``     the same log in several places: where they differ
 =================  ===================================================================================================
 

@@ -78,7 +78,7 @@ def test_differences(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "checkpoint").unlink()
     code, report = run(capsys, root, spark=True)
     assert (code, report["status"]) == (1, "differences")
-    assert report["counts"] == {"missing_file": 1, "wrong_tags_code": 1}
+    assert report["counts"] == {"missing_file": 1, "wrong_unit": 1}
     keys = {"artefact", "topic", "queue_id", "file", "position", "cause", "expected", "found"}
     assert all(difference.keys() == keys for difference in report["differences"])
 
@@ -88,7 +88,7 @@ def test_text_names_file_and_cause(root: Path, capsys: pytest.CaptureFixture[str
     with tasks_here():
         assert command_line.main(["verify", "--store", str(root), *sizes()]) == 1
     said = capsys.readouterr().out
-    assert re.search(r"wrong_tags_code: 1$", said, re.MULTILINE)
+    assert re.search(r"wrong_unit: 1$", said, re.MULTILINE)
     assert FILE in said
 
 
