@@ -1,5 +1,4 @@
-"""Index files: key hash to commit-log offsets.
+"""Index files: key hashes to commit-log offsets.
 
-``entries`` are staged rows, ``index_file`` the hash table, ``matching`` compares a file's entries with the log's as
-multisets, ``index_check`` checks one file.
+``entries`` are staged rows, ``index_file`` the hash table, ``index_check`` compares a file's entries with the log's.
 """

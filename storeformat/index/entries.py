@@ -6,13 +6,10 @@
 12   store_timestamp      int64, of the record, in milliseconds
 ===  ===================  =============================================================================================
 
-Not a broker format: scans stage these rows for ``index_file`` and ``matching``.
+Not a broker format: scans stage these rows for ``index_file`` and ``index_check``.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,15 +17,6 @@ from storeformat.arrays import Int32s, Structs
 
 ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
 TAG_MARK = -(1 << 31)  # set in the key_hash of TAGS rows; stored hashes are never negative
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Log entries in order: ``read(begin, end)`` gives ``ROW``s, ``find(offset)`` the first row at or after it."""
-
-    total: int
-    read: Callable[[int, int], Structs]
-    find: Callable[[int], int]
 
 
 def hashes_of(rows: Structs) -> Int32s:

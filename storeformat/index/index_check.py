@@ -1,106 +1,145 @@
-"""One index file against the log's entries: fields, links, slots, header, and missing, extra or double entries.
+"""One index file against the log's entries, both as multisets of (commit-log offset, key hash).
 
-``matching`` pairs the file's entries with the log's. Links are recomputed with the log's hashes, so a wrong hash is
-one fault and not also a broken chain. Mirrors IndexFile#putKey.
+A file must hold the log's entries from its first one to its last one, each as often as in the log; where it was cut
+depends on where the index once began. Links and slots follow from the file's own hashes: IndexFile#putKey puts them
+again. What healthy brokers cause is explained, and no fault:
+
+- doubled: entries of the last record before a crash (IndexService#buildIndex skips smaller offsets, not equal ones)
+- old, beyond, lost: entries of a record before the log, after the part that was read, or in a damaged range
+- tags: rows from TAGS before the file's first one, as a broker before 5.4.0 wrote the file up to there
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
-from storeformat.arrays import Int64s, LogExtent, Structs, as_fields, leading
+from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, as_fields, leading
 from storeformat.index import index_file
-from storeformat.index.entries import Rows, hashes_of
+from storeformat.index.entries import hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
-from storeformat.index.matching import CHUNK, SEARCH, Coverage, Matched, Matching
 from storeformat.kernels import numpy_kernels
 from storeformat.limits import LISTED
 
+CHUNK = 1 << 17  # entries, or rows, compared at a time
+
+_EDGE = 256  # entries at an end of a chunk: their offsets say where the chunk is in the log, though some are wrong
+
+
+class Rows(Protocol):
+    """Log entries in order: ``read(begin, end)`` gives ``ROW``s, ``find(offset)`` the first row at or after it."""
+
+    total: int
+
+    def read(self, begin: int, end: int) -> Structs: ...
+
+    def find(self, offset: int) -> int: ...
+
 
 @dataclass(frozen=True)
-class FileContext:
-    """The log part read, the previous file's end timestamp (None if gone), and whether the file may be unfinished."""
+class IndexCheck:
+    """An index file to check, the end timestamp of the one before it, and whether a broker may still write to it."""
 
-    log: LogExtent
-    previous_end: int | None
-    growing: bool
+    path: str
+    previous_end: int | None = None
+    growing: bool = False
 
 
 @dataclass(frozen=True)
 class IndexFault:
-    """A wrong field or link; ``position`` is its byte in the file."""
+    """A difference; ``position`` is its byte in the file, None for a missing key."""
 
-    position: int
+    position: int | None
     cause: str
     expected: object
     found: object
 
 
 @dataclass
-class IndexComparison(Coverage):
-    """Result of checking one file."""
+class IndexComparison:
+    """A file and the log's rows [begin, end) that it covers, -1 for none; or such rows that no file covers."""
 
+    header: dict[str, int] = field(default_factory=dict)
     entries: int = 0
-    faults: list[IndexFault] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
+    compared: int = 0
+    begin: int = -1
+    end: int = -1
+    last_offset: int = -1  # commit-log offset of row ``end - 1``
+    with_tags: bool = False  # entries of TAGS are there
     used_slots: int = 0
-    hash_slot_count: int = 0
-    end_timestamp: int = 0
-    end_phy_offset: int = 0
     first_time_diff: int = 0
+    faults: list[IndexFault] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    explained: Counter[str] = field(default_factory=Counter)
 
-    def fault(self, position: int, cause: str, expected: object, found: object, count: int = 1) -> None:
-        """Count a fault and list it; ``count=0`` only lists."""
-        self.counts[cause] = self.counts.get(cause, 0) + count
-        if len(self.faults) < LISTED:
+    def differ(self, cause: str, count: int, first: Iterable[tuple[int | None, object, object]]) -> None:
+        """Count faults and list the ``first``: their position, what was expected, and what was found."""
+        self.counts[cause] += count
+        for position, expected, found in islice(first, max(LISTED - len(self.faults), 0)):
             self.faults.append(IndexFault(position, cause, expected, found))
 
+    def expect_in_header(self, name: str, value: int) -> None:
+        if self.header[name] != value:
+            position = HEADER.fields[name][1]  # type: ignore[index]
+            self.differ("wrong_header", 1, [(position, {name: value}, {name: self.header[name]})])
 
-def compare_index_file(read: Read, slots: int, max_index_num: int, rows: Rows, context: FileContext) -> IndexComparison:
-    """Compare one index file with the log's entries."""
-    return _Comparison(read, slots, max_index_num, rows, context).compare()
+    def miss(self, rows: Structs) -> None:
+        """Count rows without an entry; those from TAGS are explained until the first one that has one."""
+        if not self.with_tags:
+            of_keys = rows["key_hash"] >= 0
+            self.explained["tags"] += int((~of_keys).sum())
+            rows = rows[of_keys]
+        keys = zip(hashes_of(rows).tolist(), rows["offset"].tolist(), strict=True)
+        first = ((None, {"key_hash": key_hash, "phy_offset": offset}, None) for key_hash, offset in keys)
+        self.differ("missing_key", len(rows), first)
+
+    def miss_all(self, rows: Rows, begin: int, end: int) -> None:
+        for first in range(begin, end, CHUNK):
+            self.miss(rows.read(first, min(first + CHUNK, end)))
 
 
-class _Comparison:
-    """One pass over a file; ``_begin`` is the header's start, unless the log proves it wrong."""
+class IndexFileComparer:
+    """One pass over a file of ``sizes`` maxHashSlotNum and maxIndexNum; memory: the slots and a few chunks."""
 
-    def __init__(self, read: Read, slots: int, max_index_num: int, rows: Rows, context: FileContext) -> None:
-        self._read, self._slots, self._most = read, slots, max_index_num
-        self._rows, self._context = rows, context
-        self._stored = as_fields(np.frombuffer(read(0, HEADER_SIZE), HEADER)[0]) or {}
-        self._begin, self._is_proven = self._stored["begin_timestamp"], False
-        self._table = np.zeros(slots, np.int32)
-        self.result = IndexComparison()
+    def __init__(self, read: Read, sizes: tuple[int, int], rows: Rows, log: LogExtent, check: IndexCheck) -> None:
+        self._read, self._rows, self._log, self._check = read, rows, log, check
+        self._slots, self._most = sizes
+        self._table = np.zeros(self._slots, np.int32)
+        self._last_offset = 0  # of the entries so far
+        self._row = -1  # up to which the log's rows are compared
+        self._edge_times: dict[int, int] = {}  # store times of the first and last entry, by number
+        self.result = IndexComparison(as_fields(np.frombuffer(read(0, HEADER_SIZE), HEADER)[0]) or {})
 
     def compare(self) -> IndexComparison:
-        matching = Matching(self._rows, self._context.log, self.result)
-        count, growing = self._count_entries(), self._context.growing
-        edges: list[Matched] = []
-        last_entry: np.void | None = None
+        result, log = self.result, self._log
+        result.entries = min(max(result.header["index_count"], 1), self._most) - 1
+        waiting, numbers = np.zeros(0, ENTRY), np.zeros(0, np.int64)
         number = 1
-        if count == 0 and not growing:
-            entries = self._entries(1, min(SEARCH, self._most))
-            if len(entries) and matching.knows(int(entries["key_hash"][0]), int(entries["phy_offset"][0])):
-                count = leading(entries["phy_offset"] != 0)
-        while number <= count:
-            stop = min(number + CHUNK, count + 1)
-            entries = self._entries(number, stop)
-            matched = matching.take(entries, final=stop > count)
-            entries = entries[: len(matched)]
-            self._check_entries(entries, matched, number)
-            edges = [*edges[:1], matched]
-            last_entry = entries[-1]
+        while number <= result.entries:
+            entries = self._entries(number, min(number + CHUNK, result.entries + 1))
+            written = leading(entries != np.zeros(1, ENTRY))
+            if written < len(entries):  # counted, but never written
+                entries, result.entries = entries[:written], number + written - 1
+            if len(entries):
+                self._check_links_and_order(entries, number)
+            old, beyond = entries["phy_offset"] < log.begin, entries["phy_offset"] >= log.end
+            result.explained.update(old=int(old.sum()), beyond=int(beyond.sum()))
+            inside = np.flatnonzero(~(old | beyond))
+            waiting, numbers = np.append(waiting, entries[inside]), np.append(numbers, number + inside)
             number += len(entries)
-            if number > count and not growing:
-                # The header's count may be too low: does the log continue as the bytes after it do?
-                count += matching.continues(self._entries(number, min(number + CHUNK, self._most)))
-        matching.close()
-        self.result.entries = count
-        self._check_slots(count)
-        self._check_header(count, edges, last_entry)
-        return self.result
+            if len(waiting):
+                offsets = waiting["phy_offset"].astype(np.int64)
+                is_last = number > result.entries or len(offsets) > 2 * CHUNK
+                until = int(offsets.max()) + 1 if is_last else int(np.median(offsets[-_EDGE:]))
+                waiting, numbers = self._compare_until(until, waiting, numbers)
+        self._check_slots()
+        self._check_header()
+        return result
 
     def _position(self, number: int) -> int:
         return index_file.entries_position(self._slots) + ENTRY_SIZE * number
@@ -108,113 +147,157 @@ class _Comparison:
     def _entries(self, begin: int, end: int) -> Structs:
         return index_file.parse_entries(self._read(self._position(begin), ENTRY_SIZE * (end - begin)))
 
-    def _count_entries(self) -> int:
-        """The header's count, less trailing entries that were never written."""
-        stop, width = min(max(self._stored["index_count"], 1), self._most) - 1, 1
-        while stop > 0:
-            begin = max(1, stop + 1 - width)
-            piece = np.ascontiguousarray(self._entries(begin, stop + 1))
-            written = piece.view(np.uint8).reshape(-1, ENTRY_SIZE).any(axis=1)
-            if written.any():
-                return begin + int(np.flatnonzero(written)[-1])
-            stop, width = begin - 1, CHUNK
-        return stop
-
-    def _check_entries(self, entries: Structs, matched: Matched, first_number: int) -> None:
-        paired, rows = matched.paired, matched.rows
-        timestamps = rows["store_timestamp"]
-        found_hashes = entries["key_hash"].astype(np.int32)
-        hashes = np.where(paired, hashes_of(rows), found_hashes & 0x7FFFFFFF).astype(np.int32)
-        is_first = first_number == 1 and bool(paired[0])
-        if first_number == 1:
-            self.result.first_time_diff = int(entries["time_diff"][0])
-        if is_first:  # its store time is the start
-            self._begin, self._is_proven = int(timestamps[0]), True
-        expected = np.empty(len(entries), ENTRY)
-        times_or_begin = np.where(paired, timestamps, self._begin).astype(np.int64)
-        numpy_kernels.put_entries(
-            hashes, rows["offset"], times_or_begin, self._begin, first_number, self._table, expected
+    def _differ(self, cause: str, flags: Bools, entries: Structs, numbers: Int64s, expected: Structs) -> None:
+        places = np.flatnonzero(flags)
+        first = (
+            (self._position(int(numbers[place])), as_fields(expected[place]), as_fields(entries[place]))
+            for place in places
         )
-        diffs = expected["time_diff"]
-        if is_first:
-            allowed, stored = self._first_time_diffs(), int(entries["time_diff"][0])
-            diffs[0] = stored if allowed is None or stored in allowed else allowed[-1]
-        late = paired & (diffs != entries["time_diff"])
-        if not self._is_proven and paired.any() and late.sum() * 2 > paired.sum():
-            # Most times disagree, so the header's start is wrong, and its own entry is no longer in the log.
-            begin = int(np.median(timestamps[paired] - entries["time_diff"][paired].astype(np.int64) * 1000))
-            found = {"begin_timestamp": self._stored["begin_timestamp"]}
-            self.result.fault(0, "wrong_header", {"begin_timestamp": begin}, found)
-            self._begin, self._is_proven = begin, True
-            late[:] = False
-        wrong = paired & ((found_hashes != hashes) | (entries["phy_offset"] != rows["offset"]))
-        for cause, flags, want in (
-            ("wrong_entry", wrong | late, expected),
-            ("dangling_entry", matched.foreign, None),
-            ("broken_chain", entries["prev_index"] != expected["prev_index"], expected),
-        ):
-            self._note_entries(cause, np.flatnonzero(flags), self._position(first_number), entries, want)
+        self.result.differ(cause, len(places), first)
 
-    def _first_time_diffs(self) -> list[int] | None:
-        """Allowed time differences of the first entry, from the end of the previous file; None: any."""
-        row, previous_end = self.result.rows_begin, self._context.previous_end
-        if previous_end is None:
-            return [0] if row == 0 and self._context.log.begin == 0 else None
-        ends = [previous_end]
-        if row > 0:
-            ends.append(int(self._rows.read(row - 1, row)["store_timestamp"][0]))
-        return [index_file.time_diff(self._begin, end) for end in ends]
+    def _check_links_and_order(self, entries: Structs, first_number: int) -> None:
+        put = np.empty(len(entries), ENTRY)
+        hashes, zeros = entries["key_hash"].astype(np.int32), np.zeros(len(entries), np.int64)
+        numpy_kernels.put_entries(hashes & 0x7FFFFFFF, zeros, zeros, 0, first_number, self._table, put)
+        wrong = (put["prev_index"] != entries["prev_index"]) | (hashes < 0)
+        numbers = first_number + np.arange(len(entries))
+        self._differ("broken_chain", wrong, entries, numbers, put[["key_hash", "prev_index"]])
+        # A broker skips records before the last indexed one.
+        early = np.diff(entries["phy_offset"], prepend=self._last_offset) < 0
+        self._last_offset = int(entries["phy_offset"][-1])
+        self._differ("wrong_entry", early, entries, numbers, np.full(len(entries), None))
 
-    def _note_entries(
-        self, cause: str, places: Int64s, position: int, entries: Structs, expected: Structs | None
-    ) -> None:
-        for place in places[: max(LISTED - len(self.result.faults), 0)].tolist():
-            want = None if expected is None else expected[place]
-            self.result.fault(position + ENTRY_SIZE * place, cause, as_fields(want), as_fields(entries[place]), 0)
-        if len(places):
-            self.result.counts[cause] = self.result.counts.get(cause, 0) + len(places)
+    def _compare_until(self, until: int, entries: Structs, numbers: Int64s) -> tuple[Structs, Int64s]:
+        """Compare rows and entries before an offset of the log. Returns the other entries."""
+        if self._row < 0:
+            self._row = self._first_row(entries)
+        end = max(self._rows.find(until), self._row)
+        while True:
+            stop, bound = min(self._row + 4 * CHUNK, end), until
+            if stop < end:  # between records
+                bound = int(self._rows.read(stop, stop + 1)["offset"][0])
+                stop = self._rows.find(bound)
+            here = entries["phy_offset"] < bound
+            self._compare_block(self._rows.read(self._row, stop), entries[here], numbers[here])
+            entries, numbers, self._row = entries[~here], numbers[~here], stop
+            if stop == end:
+                return entries, numbers
 
-    def _check_slots(self, count: int) -> None:
-        table = self._table
-        stored = index_file.parse_slots(self._read(0, index_file.entries_position(self._slots)), self._slots)
-        for slot in np.flatnonzero(stored != table).tolist():
-            # Newer entries than the header counted: follow them down to counted ones.
-            if not self._context.growing or self._settle(int(stored[slot]), count) != table[slot]:
-                want, found = {"slot": int(table[slot])}, {"slot": int(stored[slot])}
-                self.result.fault(HEADER_SIZE + SLOT_SIZE * slot, "broken_chain", want, found)
-        self.result.used_slots = int(np.count_nonzero(table))
+    def _first_row(self, entries: Structs) -> int:
+        offset = int(entries["phy_offset"][:_EDGE].min())
+        begin, stop = self._rows.find(offset), self._rows.find(offset + 1)
+        # The file may begin with the second of two equal keys of a record.
+        same = min(leading(entries["phy_offset"] == offset), stop - begin)
+        is_end = (hashes_of(self._rows.read(stop - same, stop)) == entries["key_hash"][:same]).all()
+        return stop - same if is_end else begin
 
-    def _settle(self, number: int, count: int) -> int:
-        for _ in range(LISTED):
-            if number <= count:
-                return number
-            entry = self._entries(number, number + 1)
-            number = int(entry["prev_index"][0]) if len(entry) else 0
-        return number
+    def _compare_block(self, rows: Structs, entries: Structs, numbers: Int64s) -> None:
+        result = self.result
+        row_of, held = _pair(rows, entries)
+        known = row_of >= 0
+        lost = ~known & self._log.lost(entries["phy_offset"].astype(np.int64))
+        result.compared += int(held.sum())
+        result.explained.update(doubled=int(known.sum()) - int(held.sum()), lost=int(lost.sum()))
+        self._differ("extra_entry", ~known & ~lost, entries, numbers, np.full(len(entries), None))
+        self._note_held(rows, held)
+        self._check_times(rows["store_timestamp"][row_of[known]], entries[known], numbers[known])
 
-    def _check_header(self, count: int, edges: list[Matched], last_entry: np.void | None) -> None:
-        """The caller judges the count of used slots, because releases count differently."""
-        stored, result, context = self._stored, self.result, self._context
-        result.hash_slot_count = stored["hash_slot_count"]
-        expected = dict(stored)
-        result.end_timestamp, result.end_phy_offset = stored["end_timestamp"], stored["end_phy_offset"]
-        if last_entry is None:
-            expected["index_count"] = min(max(stored["index_count"], 0), 1)
-            expected |= {"end_timestamp": stored["begin_timestamp"], "end_phy_offset": stored["begin_phy_offset"]}
-            if context.previous_end is not None:
-                expected["begin_timestamp"] = expected["end_timestamp"] = context.previous_end
+    def _note_held(self, rows: Structs, held: Bools) -> None:
+        places, result = np.flatnonzero(held), self.result
+        if not len(places):
+            return
+        low, high = 0, int(places[-1]) + 1
+        if result.begin < 0:
+            low = int(places[0])
+            result.begin = self._row + low
         else:
-            expected["index_count"] = stored["index_count"] if context.growing else count + 1
-            if edges[0].paired[0]:
-                expected["begin_timestamp"] = self._begin
-                expected["begin_phy_offset"] = int(edges[0].rows["offset"][0])
-            if edges[-1].paired[-1]:
-                expected["end_timestamp"] = int(edges[-1].rows["store_timestamp"][-1])
-                expected["end_phy_offset"] = int(edges[-1].rows["offset"][-1])
-            else:
-                expected["end_phy_offset"] = int(last_entry["phy_offset"])
-            result.end_timestamp, result.end_phy_offset = expected["end_timestamp"], expected["end_phy_offset"]
-        for name in HEADER.names or ():
-            if stored[name] != expected[name]:
-                position = HEADER.fields[name][1] if HEADER.fields else 0
-                result.fault(position, "wrong_header", {name: expected[name]}, {name: stored[name]})
+            result.miss_all(self._rows, result.end, self._row)
+        result.end, result.last_offset = self._row + high, int(rows["offset"][high - 1])
+        tags = places[rows["key_hash"][places] < 0]
+        upgrade = int(tags[0]) if len(tags) and not result.with_tags else low
+        result.miss(rows[low:upgrade][~held[low:upgrade]])
+        result.with_tags |= len(tags) > 0
+        result.miss(rows[upgrade:high][~held[upgrade:high]])
+
+    def _check_times(self, times: Int64s, entries: Structs, numbers: Int64s) -> None:
+        for place in np.flatnonzero((numbers == 1) | (numbers == self.result.entries)).tolist():
+            self._edge_times[int(numbers[place])] = int(times[place])
+        begin = self._edge_times.get(1, self.result.header["begin_timestamp"])
+        expected = np.zeros(len(times), [("time_diff", np.int32)])
+        if begin > 0:
+            expected["time_diff"] = np.clip((times - begin) // 1000, 0, 0x7FFFFFFF)
+        if len(numbers) and numbers[0] == 1:
+            expected[0] = self._first_time_diff(begin, int(entries["time_diff"][0]))
+        self._differ("wrong_entry", expected["time_diff"] != entries["time_diff"], entries, numbers, expected)
+
+    def _first_time_diff(self, begin: int, stored: int) -> int:
+        """The first entry's time difference, which counts from the end of the file before."""
+        row, self.result.first_time_diff = self.result.begin, stored
+        if self._check.previous_end is None:
+            return 0 if row == 0 and self._log.begin == 0 else stored
+        ends = [self._check.previous_end]
+        if row > 0:  # the file before was lost and made again
+            ends.append(int(self._rows.read(row - 1, row)["store_timestamp"][0]))
+        allowed = [index_file.time_diff(begin, end) for end in ends]
+        return stored if stored in allowed else allowed[-1]
+
+    def _check_slots(self) -> None:
+        put = self._table
+        stored = index_file.parse_slots(self._read(0, index_file.entries_position(self._slots)), self._slots)
+        wrong = np.flatnonzero(stored != put)
+        if self._check.growing:
+            wrong = wrong[self._counted(stored[wrong]) != put[wrong]]
+        first = ((HEADER_SIZE + SLOT_SIZE * slot, {"slot": int(put[slot])}, {"slot": int(stored[slot])})
+                 for slot in wrong.tolist())  # fmt: skip
+        self.result.differ("broken_chain", len(wrong), first)
+        self.result.used_slots = int(np.count_nonzero(put))
+
+    def _counted(self, numbers: Int32s) -> Int32s:
+        """Follow entries that the header does not count yet down to counted ones."""
+        count = self.result.entries
+        before = self._entries(count + 1, min(count + 1 + CHUNK, self._most))["prev_index"].astype(np.int32)
+        for _ in range(LISTED):
+            newer = (numbers > count) & (numbers <= count + len(before))
+            if not newer.any():
+                break
+            numbers[newer] = before[numbers[newer] - count - 1]
+        return numbers
+
+    def _check_header(self) -> None:
+        """The caller judges the count of used slots, because releases count differently."""
+        stored, count, times = self.result.header, self.result.entries, self._edge_times
+        expected = dict(stored)
+        if count:
+            expected["index_count"] = stored["index_count"] if self._check.growing else count + 1
+            for edge, number in (("begin", 1), ("end", count)):
+                expected[f"{edge}_timestamp"] = times.get(number, stored[f"{edge}_timestamp"])
+                expected[f"{edge}_phy_offset"] = int(self._entries(number, number + 1)["phy_offset"][0])
+        else:
+            expected["index_count"] = min(max(stored["index_count"], 0), 1)
+            if self._check.previous_end is not None:
+                expected["begin_timestamp"] = self._check.previous_end
+            expected |= {"end_timestamp": expected["begin_timestamp"], "end_phy_offset": stored["begin_phy_offset"]}
+        for name, value in expected.items():
+            self.result.expect_in_header(name, value)
+
+
+def _pair(rows: Structs, entries: Structs) -> tuple[Int64s, Bools]:
+    """A row equal to each entry, -1 for none; and which rows are held, equal ones as often as there are entries."""
+    offsets, hashes = entries["phy_offset"].astype(np.int64), entries["key_hash"].astype(np.int64)
+    if len(rows) == len(entries) and (rows["offset"] == offsets).all() and (hashes_of(rows) == hashes).all():
+        return np.arange(len(rows)), np.ones(len(rows), bool)
+    if not len(rows):
+        return np.full(len(entries), -1), np.zeros(0, bool)
+    # The number of a record's first row stands for its offset: offset and hash do not fit 64 bits together.
+    record = np.searchsorted(rows["offset"], offsets)
+    is_record = rows["offset"][np.minimum(record, len(rows) - 1)] == offsets
+    entry_keys = np.where(is_record & (hashes >= 0), record << 32 | hashes, -1)
+    row_keys = np.searchsorted(rows["offset"], rows["offset"]) << 32 | hashes_of(rows)
+    order = np.argsort(row_keys, kind="stable")
+    row_keys, sorted_entries = row_keys[order], np.sort(entry_keys)
+    place = np.minimum(np.searchsorted(row_keys, entry_keys), len(rows) - 1)
+    row_of = np.where(row_keys[place] == entry_keys, order[place], -1)
+    times_held = np.searchsorted(sorted_entries, row_keys, "right") - np.searchsorted(sorted_entries, row_keys)
+    held = np.zeros(len(rows), bool)
+    held[order] = np.arange(len(rows)) - np.searchsorted(row_keys, row_keys) < times_held
+    return row_of, held

@@ -6,6 +6,7 @@ files and returns one small row a file.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs
-from storeformat.index import index_check, index_file
-from storeformat.index.entries import ROW, Rows
-from storeformat.index.index_check import FileContext, IndexComparison
+from storeformat.index.entries import ROW
+from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFileComparer
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment, segment_with
 from storeformat.message import SCHEDULE_TOPIC
@@ -30,7 +30,6 @@ from storeformat.store.queue_places import QueueDirectory
 from udfs.files.build import PlannedQueueFile, staged_units
 from udfs.log.staged_files import Readers
 
-_ROWS_AT_A_TIME = 1 << 16
 _INT32_MAX = (1 << 31) - 1
 
 
@@ -175,95 +174,40 @@ def _offsets_and_sizes(units: Structs, begin: int) -> Int64s:
     return rows
 
 
-@dataclass(frozen=True)
-class EntrySource:
-    """A staging file of index entries: their number, and the last one's commit-log offset."""
-
-    path: str
-    entries: int
-    last_offset: int
-
-
 class StagedRows:
-    """The log's index entries, read from the staging files on demand."""
+    """The log's index entries, read on demand from staging files, of which each source names path and entries."""
 
-    def __init__(self, sources: Sequence[EntrySource], readers: Readers) -> None:
-        self._sources = sources
-        self._readers = readers
-        self._ends = np.cumsum([source.entries for source in sources], dtype=np.int64)
-        self._last_offsets = np.array([source.last_offset for source in sources], np.int64)
-        self._cached = (0, np.zeros(0, ROW))
-        self.rows = Rows(int(self._ends[-1]) if len(sources) else 0, self.read, self.find)
+    def __init__(self, sources: Sequence[tuple[str, int]], readers: Readers) -> None:
+        self._sources, self._readers = sources, readers
+        self._ends = np.cumsum([entries for _, entries in sources], dtype=np.int64)
+        self.total = sum(entries for _, entries in sources)
 
     def read(self, begin: int, end: int) -> Structs:
-        first, block = self._cached
-        if not (first <= begin and end <= first + len(block)):
-            stop = min(max(end, begin + _ROWS_AT_A_TIME), self.rows.total)
-            first, block = begin, self._load(begin, stop)
-            self._cached = first, block
-        return block[begin - first : end - first]
-
-    def _load(self, begin: int, end: int) -> Structs:
         parts = [np.zeros(0, ROW)]
         source = int(np.searchsorted(self._ends, begin, "right"))
         while begin < end:
-            place, stop = self._sources[source], min(end, int(self._ends[source]))
-            first = begin - int(self._ends[source]) + place.entries
-            parts.append(self._readers.rows(place.path, ROW, first, stop - begin))
+            (path, entries), source_end = self._sources[source], int(self._ends[source])
+            stop = min(end, source_end)
+            parts.append(self._readers.rows(path, ROW, begin - source_end + entries, stop - begin))
             begin, source = stop, source + 1
         return np.concatenate(parts)
 
     def find(self, offset: int) -> int:
         """First row at or after a commit-log offset."""
-        source = int(np.searchsorted(self._last_offsets, offset, "left"))
-        if source == len(self._sources):
-            return self.rows.total
-        high = int(self._ends[source]) - 1
-        low = high - self._sources[source].entries + 1
-        while high - low > 64:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._offset(middle) < offset else (low, middle)
-        offsets = self._load(low, high + 1)["offset"]
-        return low + int(np.searchsorted(offsets, offset, "left"))
-
-    def _offset(self, row: int) -> int:
-        return int(self._load(row, row + 1)["offset"][0])
-
-
-@dataclass(frozen=True)
-class IndexCheck:
-    """An index file to check."""
-
-    path: str
-    context: FileContext
+        return bisect_left(range(self.total), offset, key=lambda row: int(self.read(row, row + 1)["offset"][0]))
 
 
 @dataclass(frozen=True)
 class CompareIndexFiles:
-    """Compares index files with the staged entries."""
+    """Compares index files with the staged entries; ``sizes``: maxHashSlotNum and maxIndexNum."""
 
     root: str
-    slots: int
-    max_index_num: int
-    sources: tuple[EntrySource, ...]
+    sizes: tuple[int, int]
+    sources: tuple[tuple[str, int], ...]
+    log: LogExtent
 
     def __call__(self, checks: Iterator[IndexCheck]) -> Iterator[IndexComparison]:
         for check in checks:
             with Readers() as readers, files.RangeReader(locations.join(self.root, check.path)) as reader:
-                staged = StagedRows(self.sources, readers)
-                yield index_check.compare_index_file(
-                    _reading(reader, index_file.index_file_size(self.slots, self.max_index_num)),
-                    self.slots,
-                    self.max_index_num,
-                    staged.rows,
-                    check.context,
-                )
-
-
-def _reading(reader: files.RangeReader, size: int) -> index_file.Read:
-    def read(position: int, length: int) -> bytes | memoryview:
-        content = memoryview(bytearray(max(min(length, size - position), 0)))
-        reader.read_into(position, content)
-        return content
-
-    return read
+                rows = StagedRows(self.sources, readers)
+                yield IndexFileComparer(reader.read, self.sizes, rows, self.log, check).compare()
