@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from udfs.log.survey import SurveyTask
 
 from jobs.contract.options import DamagePolicy
 from jobs.log.losses import DAMAGE, Losses, account_for_queues
@@ -28,6 +27,7 @@ from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from udfs.log.scan import ScanTask, SplitScan
+from udfs.log.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
-from udfs.log.survey import SurveyTask
 
 from storeformat.errors import DamagedLog, RecordDefect, WriteFailed
 from storeformat.log.framing import ChainEnd
@@ -26,6 +25,7 @@ from udfs.log import scan as scanning
 from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
 from udfs.log.scan import Dispatched, ScanTask, SplitScan, StoreTimes
 from udfs.log.staged_runs import times_path
+from udfs.log.survey import SurveyTask
 
 
 # ---------------------------------------------------------------------------------------------------------- scan
