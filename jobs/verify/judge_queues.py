@@ -92,14 +92,12 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
             continue
         queue = (directory.topic, directory.queue_id)
         planned = compared.planned.get(queue, [])
-        for entry in directory.entries():
-            base = int(entry.name) if is_file_name(entry.name) else -1
-            if not entry.is_directory and (base < 0 or base % file_size):
-                found = "no name of a consume-queue file" if base < 0 else "name between two files"
-                run.verdicts.differ(compared.subject(queue, entry.name), "extra_file", found=found)
-            elif not entry.is_directory and base not in planned:
-                is_before = bool(planned) and base < planned[0]
-                compare.append(PlannedQueueFile(artefact, queue, base, Slices.of(), is_before * (file_size // unit)))
+        for name in [entry.name for entry in directory.entries() if not entry.is_directory]:
+            if not is_file_name(name) or int(name) % file_size:
+                run.verdicts.differ(compared.subject(queue, name), "extra_file", found="no name of a file of the queue")
+            elif int(name) not in planned:
+                before = file_size // unit if planned and int(name) < planned[0] else 0
+                compare.append(PlannedQueueFile(artefact, queue, int(name), Slices.of(), before))
     compared.compare(run.runner, f"compare {artefact}", compare)
     return compared
 

@@ -22,13 +22,6 @@ import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
 
-CAUSES = {
-    "phy_offset": "wrong_offset",
-    "size": "wrong_size",
-    "tags_code": "wrong_tags_code",
-    "store_timestamp": "wrong_store_time",
-}
-
 
 class Pairs(NamedTuple):
     """Pairs of one queue, ascending by queue offset, each offset once."""
@@ -94,10 +87,9 @@ def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsCompari
     extra[theirs[there]] = False
     dispatched = np.iinfo(np.int64).max if limits.dispatched is None else limits.dispatched
     open_yet = expected.values["phy_offset"].astype(np.int64) >= dispatched
-    wrong = {cause: np.zeros(count, bool) for cause in CAUSES.values()}
-    for name, cause in CAUSES.items():
-        wrong[cause][there] = expected.values[name][there] != found.values[name][theirs[there]]
-    differs = np.logical_or.reduce([~there, *wrong.values()])
+    wrong = np.zeros(count, bool)
+    wrong[there] = expected.values[there] != found.values[theirs[there]]
+    differs = ~there | wrong
     offsets = found.values["phy_offset"].astype(np.int64)
     old = offsets < limits.log_begin
     last = np.iinfo(np.int64).max if limits.last is None else limits.last
@@ -105,15 +97,15 @@ def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsCompari
     surplus = extra & ~old & ~beyond & (offsets < dispatched)
     for begin, end in limits.unread:
         surplus &= (offsets < begin) | (offsets >= end)
-    counts = Counter({"missing_unit": int((~there & ~open_yet).sum()), "extra_unit": int(surplus.sum())})
-    taken = np.zeros(count, bool)
-    for cause, rows in wrong.items():  # a pair of another record is one difference
-        counts[cause] += int((rows & ~taken & ~open_yet).sum())
-        taken |= rows
+    counts = Counter(
+        missing_unit=int((~there & ~open_yet).sum()),
+        wrong_unit=int((wrong & ~open_yet).sum()),
+        extra_unit=int(surplus.sum()),
+    )
     return PairsComparison(
         count,
         +counts,
-        _first_wrong(expected, found, theirs, differs & ~open_yet, wrong, surplus),
+        _first_wrong(expected, found, theirs, differs & ~open_yet, surplus),
         int((extra & old).sum()),
         int(beyond.sum()),
         int((differs & open_yet).sum()),
@@ -121,12 +113,12 @@ def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsCompari
 
 
 def _first_wrong(
-    expected: Pairs, found: Pairs, theirs: Int64s, differs: Bools, wrong: dict[str, Bools], surplus: Bools
+    expected: Pairs, found: Pairs, theirs: Int64s, differs: Bools, surplus: Bools
 ) -> FirstDifference | None:
     own = int(differs.argmax()) if differs.any() else None
     other = int(surplus.argmax()) if surplus.any() else None
     if own is not None and (other is None or expected.queue_offsets[own] <= found.queue_offsets[other]):
-        cause = next((cause for cause, rows in wrong.items() if rows[own]), "missing_unit")
+        cause = "wrong_unit" if theirs[own] >= 0 else "missing_unit"
         pair = tuple(found.values[theirs[own]].tolist()) if theirs[own] >= 0 else None
         return FirstDifference(cause, int(expected.queue_offsets[own]), tuple(expected.values[own].tolist()), pair)
     if other is not None:

@@ -601,5 +601,5 @@ def test_units_that_are_missing_or_others(database: str, staged: str) -> None:
     missing, others = (one.found for one in ComparePairs(database, 0)(iter([[absent, moved]])))
     first = FirstDifference("missing_unit", 40, PAIR_UNITS[0], None)
     assert missing == PairsComparison(4, Counter(missing_unit=4), first)
-    first = FirstDifference("wrong_offset", 41, PAIR_UNITS[0], PAIR_UNITS[1])
-    assert others == PairsComparison(4, Counter(wrong_offset=3, missing_unit=1), first)
+    first = FirstDifference("wrong_unit", 41, PAIR_UNITS[0], PAIR_UNITS[1])
+    assert others == PairsComparison(4, Counter(wrong_unit=3, missing_unit=1), first)

@@ -119,8 +119,8 @@ def forget_the_checkpoint(database: ChangedDatabase) -> None:
     ("spoil", "counts"),
     [
         (lose, {"missing_unit": 1}),
-        (point_elsewhere, {"wrong_offset": 1}),
-        (change_time, {"wrong_store_time": 1}),
+        (point_elsewhere, {"wrong_unit": 1}),
+        (change_time, {"wrong_unit": 1}),
         (add, {"extra_unit": 1, "wrong_end": 1}),
         (add_queue, {"extra_unit": 1}),
         (shorten, {"wrong_end": 1}),
@@ -326,24 +326,24 @@ def compared(queue: tuple[bytes, int], **found: Any) -> ComparedPart:
 def test_of_each_queue_the_first_difference_is_shown_and_all_are_counted() -> None:
     run = verification()
     first = FirstDifference("missing_unit", 7, (700, 90, 0, 1), None)
-    later = FirstDifference("wrong_size", 9, (900, 90, 0, 1), (900, 91, 0, 1))
+    later = FirstDifference("wrong_unit", 9, (900, 90, 0, 1), (900, 91, 0, 1))
     other = (b"\xff", 0)
     lagging = _judge_units(
         run,
         NAME,
         [
             compared(QUEUE, counts=Counter(missing_unit=2), first=first, before_log=1, lagging=4),
-            compared(QUEUE, counts=Counter(missing_unit=1, wrong_size=3), first=later, beyond=2),
-            compared(other, counts=Counter(wrong_size=5), first=later, before_log=10, beyond=20, lagging=40),
+            compared(QUEUE, counts=Counter(missing_unit=1, wrong_unit=3), first=later, beyond=2),
+            compared(other, counts=Counter(wrong_unit=5), first=later, before_log=10, beyond=20, lagging=40),
             compared((b"Fine", 0)),
         ],
     )
-    assert run.verdicts.counts == {"missing_unit": 3, "wrong_size": 8}
+    assert run.verdicts.counts == {"missing_unit": 3, "wrong_unit": 8}
     shown = [(row["topic"], row["queue_id"], row["cause"], row["position"], row["expected"], row["found"])
              for row in run.verdicts.differences]  # fmt: skip
     assert shown == [
         ("T", 3, "missing_unit", 7, [700, 90, 0, 1], None),
-        ("\\xff", 0, "wrong_size", 9, [900, 90, 0, 1], [900, 91, 0, 1]),
+        ("\\xff", 0, "wrong_unit", 9, [900, 90, 0, 1], [900, 91, 0, 1]),
     ]
     assert {(row["artefact"], row["file"]) for row in run.verdicts.differences} == {(NAME, NAME)}
     before, beyond = run.verdicts.notes
