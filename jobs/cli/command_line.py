@@ -86,6 +86,11 @@ JOBS = {
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         job_options.DemoOptions,
     ),
+    "recover": Job(
+        "jobs.cli.recover",
+        "say what is wrong with the store of a stopped broker, and with --yes mend it",
+        job_options.RecoverOptions,
+    ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
         "rebuild consumequeue/, index/ and checkpoint from commitlog/",

@@ -195,6 +195,19 @@ class PreflightOptions(JobOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecoverOptions(PreflightOptions):
+    """``recover``."""
+
+    work: Annotated[
+        str | None,
+        Given(read.path, "DIR"),
+        "where the rebuild goes until it is published, on the file system of the store (default: ROOT.recover)",
+    ] = None
+    yes: Annotated[bool, "carry out the plan (default: print it)"] = False
+    scans_log = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class VerifyOptions(LogOptions):
     """``verify``."""
 

@@ -75,10 +75,12 @@ def config_files(store: StoppedStore) -> Iterator[Reason]:
 
 def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
     main, backup, without = config.main, config.backup, WITHOUT[config.name]
+    part = {_TOPICS: "topics", store.offsets_file.name: "offsets"}.get(config.name, "")
     if config.ends_the_start:
         yield Reason.of(
-            "config_torn", name=config.name, state=main.content.value, backup=quoted(backup.path), without=without
-        )
+            "config_torn", name=config.name, state=main.content.value, backup=quoted(backup.path), without=without,
+            part=part,
+        )  # fmt: skip
     elif config.taken is backup:
         age = max(main.modified_ms - backup.modified_ms, 0) if main.modified_ms else 0
         older = f", {age // 1000} s older" if age >= 1000 else ""
@@ -102,6 +104,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
             without=without,
             directory=quoted(store.place("config")),
             made=by_hand.get(config.name, ""),
+            part=part,
         )
 
 

@@ -27,7 +27,7 @@ from storeformat.store.layout import (
     is_file_name,
 )
 from storeformat.store.queue_places import queue_directories
-from storeformat.store.recovery import doomed, warning_percent
+from storeformat.store.recovery import NEVER, doomed, warning_percent
 from storeformat.store.settings import ENTRIES, EXT_SIZE, SLOTS
 
 HEAD = 36  # bytes of a record up to its own physical offset
@@ -123,20 +123,26 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
 
 
 def index_deleted(store: StoppedStore) -> Iterator[Reason]:
-    """Index files that a start after a crash deletes, and does not write again from their first entry on
-    (IndexService#load keeps those that end before the checkpoint's time of the index, 4.9.8 to 5.5.0).
+    """Index files that are not there, or that a start after a crash deletes, and does not write again from their first
+    entry on (IndexService#load keeps those that end before the checkpoint's time of the index, 4.9.8 to 5.5.0).
     """
-    if not store.after_crash or store.log.of_group or not store.settings.flag("messageIndexEnable"):
+    if store.log.of_group or not store.settings.writes_index_files:
         return
     headers = [
         index_file.parse_header(files.read_range(file.path, 0, index_file.HEADER_SIZE))
         for file in local_status.statuses_in(store.place(INDEX))
         if is_index_file_name(file.name) and file.size >= index_file.HEADER_SIZE
     ]
+    begin = store.redispatch.begin
+    if not headers and begin > store.log.begin and store.log.segments:
+        then = "none again" if begin == NEVER else f"only messages from offset {begin} on"
+        yield Reason.of("index_deleted.absent", then=then)
+    if not store.after_crash:
+        return
     gone = [one for one in headers if one.end_timestamp > store.checkpoint.index_msg_timestamp and one.entries]
     lost = sum(one.entries for one in gone if not store.redispatch.covers(one.begin_phy_offset))
     if lost:
-        yield Reason.of("index_deleted", count=len(gone), begin=store.redispatch.begin, keys=lost)
+        yield Reason.of("index_deleted", count=len(gone), begin=begin, keys=lost)
 
 
 def mapped_files(store: StoppedStore) -> Iterator[Reason]:

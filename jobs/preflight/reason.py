@@ -36,18 +36,22 @@ class Reason:
     values: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What its sentences are made of."""
     known: bool = True
+    recover: str = ""
+    """What ``recover`` does about it, see ``rules.ini``."""
 
     @classmethod
     def of(cls, case: str, /, *, unsafe: bool | None = None, **values: Any) -> Reason:
         """Returns a row of ``rules.ini`` with its values; ``case`` is a rule, or ``rule.case``."""
         row = ROWS[case]
-        what, cure = (" ".join(row.get(name, "").split("\n")).format(**values) for name in ("what", "cure"))
+        what, cure, recover = (
+            " ".join(row.get(name, "").split("\n")).format(**values) for name in ("what", "cure", "recover")
+        )
         severity = row["severity"]
         unsafe = severity != "note" if unsafe is None else unsafe
-        return cls(case.partition(".")[0], what, cure, unsafe, values, known=severity != "unknown")
+        return cls(case.partition(".")[0], what, cure, unsafe, values, severity != "unknown", recover)
 
     def facts(self) -> dict[str, Any]:
-        return {"rule": self.rule, "what": self.what, "cure": self.cure, "unsafe": self.unsafe}
+        return {"rule": self.rule, "what": self.what, "cure": self.cure, "unsafe": self.unsafe, "recover": self.recover}
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
     ranges = [(item.begin, item.end) for item in (*reading.damaged, *reading.stale) if item.begin < reading.end]
     records = [scan for scan in reading.scans if scan.records]
     for segment, begin, end in join_ranges(ranges, reading.segments):
-        followed = any(end <= (scan.report.start or 0) < segment.end for scan in records)
+        followed = any(scan.report.end > end and (scan.report.start or 0) < segment.end for scan in records)
         after = next((scan.times.first for scan in records if (scan.report.start or 0) >= end), None)
         time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0
         for patch in fill_range(begin, end, segment, time, is_last=not followed):

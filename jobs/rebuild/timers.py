@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.log.log_scan import LogReading
-from storeformat.errors import MissingInput, Refused, WrongSettings
+from storeformat.errors import Refused, WrongSettings
 from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.store.config.timer_files import (
@@ -115,18 +115,16 @@ def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
 
 
 def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> TimersPlan:
-    """Timer state of a log; MissingInput without timer messages."""
+    """Timer state of a log; an empty one without timer messages."""
     events = [event for scan in reading.scans for event in scan.properties.timers]
     queued = [event.waiting for event in events if event.waiting is not None]
     in_queue = [one for one in queued if 0 <= one.queue_offset < MAX_QUEUE_OFFSET]
-    if not in_queue:
-        raise MissingInput(f"the log has no messages in {TIMER_TOPIC}: there is no timer state to make")
     _, queue_end = reading.queue_runs.ranges().get((TIMER_TOPIC, 0), (0, 0))
-    last = max(in_queue, key=lambda one: (min(one.queue_offset, queue_end - 1), one.offset))
+    last = max(in_queue, key=lambda one: (min(one.queue_offset, queue_end - 1), one.offset), default=None)
     now = now // settings.precision_ms * settings.precision_ms
     waiting, recalls, ended = still_waiting(event for event in events if event.identity[1] >= 0)
     units = [_unit(one, now, settings) for one in sorted([*waiting, *recalls], key=lambda one: one.offset)]
-    if not units or units[-1].offset != last.offset:
+    if last is not None and (not units or units[-1].offset != last.offset):
         past = now - 2 * settings.precision_ms
         units.append(TimerUnit(past, past, DEFAULT, last.offset, last.size, last.topic_hash))
     return TimersPlan(

@@ -210,6 +210,7 @@ def queues_in_rocksdb_are_gone(root: Path) -> None:
 
 SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     # heading: the store, what is done to it, whether verify must be run in the end, for the commands do not
+    "One command": ("base-clean-5.1.4", queues_are_gone, True),
     "What is wrong?": ("base-clean-5.3.3", nothing, False),
     "The broker does not start": ("base-killed-5.3.3", queue_ends_in_an_empty_file, False),
     "Consumers read nothing": ("base-clean-5.1.4", queues_are_gone, True),

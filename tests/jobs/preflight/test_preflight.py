@@ -172,5 +172,6 @@ def test_unsafe_reasons_come_first_and_lines_are_one_line_each() -> None:
         "    nothing",
     ]  # fmt: skip
     assert not answer.safe
-    assert answer.facts()["reasons"][0] == {"rule": "large", "what": "two lines", "cure": "a cure", "unsafe": True}
+    facts = {"rule": "large", "what": "two lines", "cure": "a cure", "unsafe": True, "recover": ""}
+    assert answer.facts()["reasons"][0] == facts
     assert answer_of(answer.reasons[1:]).first_line == SAFE_BUT

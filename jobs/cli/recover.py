@@ -1,0 +1,192 @@
+"""``recover``: one command for the store of a stopped broker: look, plan, and with ``--yes`` mend it and look again.
+
+    preflight --reasons--> plan --rebuild--> work directory --publish--> store --preflight--> start the broker
+
+It composes these jobs and adds no rule: ``rules.ini`` says for each reason what is made again. Killed at any point it
+goes on when called again: a rebuild that was not published is made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS, Artefact
+from jobs.contract.options import PreflightOptions, PublishOptions, RebuildOptions, RecoverOptions
+from jobs.contract.report import Report, command, size_text
+from jobs.contract.reporter import Reporter
+from jobs.preflight import preflight
+from jobs.publish import publish
+from jobs.rebuild import rebuild
+from storeformat.errors import DamagedLog, MissingInput, Refused
+from storeformat.storage import files, local_status, locations, outputs
+from storeformat.store.segment_files import commit_log_directories
+from storeformat.store.settings import read_settings
+
+_PARTS: dict[str, tuple[Artefact, ...]] = {
+    "queues": ARTEFACTS,
+    "index": ("index", "checkpoint"),
+    "timers": (TIMERS,),
+    "offsets": (CONSUMER_OFFSETS,),
+    "topics": ARTEFACTS,  # the queues of all topics say which there were
+    "log": ARTEFACTS,
+}
+_DECIDE = "decide"
+_LOSSES = ("lost_messages", "lost_messages_at_least", "losses")
+_REBUILT, _REPAIRED = "rebuilt", "repaired"
+
+
+def run(options: RecoverOptions, reporter: Reporter) -> Report:
+    """Recover a store. Exit code 0: the broker may be started."""
+    done: list[str] = []
+    made: set[str] = set()
+    losses: dict[str, Any] = {}
+    log: str | None = None
+    while True:
+        look = _look(options)
+        decide = any(reason["recover"] == _DECIDE for reason in look["reasons"] if reason["unsafe"])
+        parts = ({part for reason in look["reasons"] for part in reason["recover"].split()} & _PARTS.keys()) - made
+        plan = _planned(options, parts, reporter) if parts and not decide else None
+        if plan is None:
+            return _report(options, look, done, reporter, losses)
+        rebuilding, planned = plan
+        losses = {name: planned[name] for name in _LOSSES} if rebuilding.repair_log is not None else losses
+        lines = _plan_lines(rebuilding, planned)
+        if not options.yes:
+            return _report(options, look, lines, reporter, losses)
+        _clear(rebuilding)
+        rebuilt = rebuild.run(rebuilding, reporter)
+        if rebuilt["repaired_segments"]:
+            log = _repaired_log(rebuilding)
+            options = replace(options, settings=(*options.settings, ("storePathCommitLog", log)), replicas=())
+            done.append(f"broker.conf must say storePathCommitLog={log}")
+        publishing = PublishOptions(
+            store=options.store, rebuilt=rebuilding.output, broker_conf=options.broker_conf,
+            commitlog=() if log is None else (log,), after_crash=look["after_crash"],
+        )  # fmt: skip
+        published = publish.run(publishing, reporter)
+        shutil.rmtree(_work_of(options), ignore_errors=True)
+        made |= parts
+        back = command("./spark-submit.sh", "restore", "--store", options.store, "--backup", published["backup"])
+        done += [*lines, f"the way back: {back}"]
+
+
+def _look(options: RecoverOptions) -> Report:
+    names = ("store", "broker_conf", "settings", "broker_version", "replicas")
+    return preflight.run(PreflightOptions(**{name: getattr(options, name) for name in names}), Reporter(quiet=True))
+
+
+def _work_of(options: RecoverOptions) -> str:
+    return locations.absolute(options.work or options.store.rstrip("/") + ".recover")
+
+
+def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tuple[RebuildOptions, Report] | None:
+    """The rebuild that takes the reasons away, and its dry run; past damage if the log is not sound. None if nothing
+    can be made: no copy shows how far groups had read.
+    """
+    work, device = _work_of(options), local_status.device_of
+    above = locations.parent_of(work)
+    if not files.exists(above) or device(above) != device(outputs.resolved(options.store)):
+        raise Refused("this is not on the file system of the store", path=work, advice="name another with --work DIR")
+    only = {artefact for part in parts for artefact in _PARTS[part]}
+    rebuilding = RebuildOptions(
+        store=options.store, broker_conf=options.broker_conf, settings=options.settings,
+        broker_version=options.broker_version, replicas=options.replicas, output=locations.join(work, _REBUILT),
+        only=tuple(artefact for artefact in MADE if artefact in only), topics_json="topics" in parts,
+    )  # fmt: skip
+    past_damage = replace(
+        rebuilding, on_damage="salvage", repair_log=locations.join(work, _REPAIRED),
+        only=tuple(artefact for artefact in MADE if artefact in {*only, *ARTEFACTS}),
+    )  # fmt: skip
+    reporter.say("reading the log")
+    way = past_damage if "log" in parts else rebuilding
+    try:
+        repaired = (
+            None if way.repair_log is None else f"{way.repair_log}-anew"
+        )  # names that an earlier run has not left
+        dry_run = replace(way, dry_run=True, output=f"{way.output}-anew", repair_log=repaired)
+        return way, rebuild.run(dry_run, Reporter(quiet=True))
+    except DamagedLog as error:
+        if way is past_damage:
+            raise
+        reporter.say(str(error))
+        return _planned(options, {*parts, "log"}, reporter)
+    except MissingInput as error:
+        if CONSUMER_OFFSETS not in way.only:
+            raise
+        reporter.note(str(error))
+        others = parts - {"offsets"}
+        return _planned(options, others, reporter) if others else None
+
+
+def _clear(rebuilding: RebuildOptions) -> None:
+    """Remove what an interrupted run left in the work directory, and nothing else."""
+    work = Path(locations.parent_of(rebuilding.output))
+    there = work.iterdir() if work.exists() else ()
+    if other := [path for path in there if path.name.lstrip(".").partition(".")[0] not in (_REBUILT, _REPAIRED)]:
+        advice = "name another with --work DIR"
+        raise Refused("the work directory holds something else", path=str(other[0]), advice=advice)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+
+
+def _repaired_log(rebuilding: RebuildOptions) -> str:
+    """A directory in the store with the repaired segments, and links to the others; the last one, which the broker goes
+    on to write, is a copy.
+    """
+    made = Path(rebuilding.repair_log or "")
+    settings = read_settings(rebuilding.broker_conf, rebuilding.settings)
+    directories = map(Path, commit_log_directories(locations.absolute(rebuilding.store), settings))
+    segments = sorted((path for one in directories for path in one.iterdir()), key=lambda path: path.name)
+    for path in segments:
+        if not (made / path.name).exists() and path.stat().st_size:
+            (shutil.copy2 if path == segments[-1] else os.link)(path, made / path.name)
+    number = 0
+    while (target := Path(rebuilding.store, f"commitlog-repaired-{number}")).exists():
+        number += 1
+    made.rename(target)
+    return str(target.absolute())
+
+
+def _plan_lines(rebuilding: RebuildOptions, planned: Report) -> list[str]:
+    lines = [f"make again: {', '.join([*rebuilding.only, *(['topics.json'] if rebuilding.topics_json else [])])}"]
+    if rebuilding.repair_log is not None:
+        rows = planned["losses"]
+        topics, queues = {row["topic"] for row in rows}, {(row["topic"], row["queue_id"]) for row in rows}
+        lines.append(
+            f"repair the log: {planned['lost_messages_at_least']:,} messages are lost at least"
+            + (f", in {len(queues)} queues of {len(topics)} topics" if rows else "")
+        )
+    written = int(planned.get("file_bytes") or 0)
+    lines.append(f"disk: {size_text(written)}; time: about {max(planned['seconds'], 1):.0f} s and the writing of it")
+    return lines
+
+
+def _report(
+    options: RecoverOptions, look: Report, plan: Sequence[str], reporter: Reporter, losses: dict[str, Any]
+) -> Report:
+    reasons = look["reasons"]
+    unsafe = [reason for reason in reasons if reason["unsafe"]]
+    only_planned = bool(plan) and not options.yes
+    safe = look["answer"].startswith("safe")
+    verdict = "run it again with --yes" if only_planned else "start the broker" if safe else "decide first"
+    lines = [f"{look['answer']}: {verdict}", f"{len(unsafe)} reasons not to start, {len(reasons) - len(unsafe)} notes"]
+    for reason in reasons:
+        lines.append(f"{'' if reason['unsafe'] else 'note: '}{reason['rule']}: {reason['what']}")
+        if reason["cure"] and not (only_planned and reason["recover"] not in ("", _DECIDE)):
+            lines.append(f"    {reason['cure']}")
+    lines += [("plan: " if only_planned else "done: ") + line for line in plan]
+    if only_planned:
+        conf = ["--broker-conf", options.broker_conf] if options.broker_conf else []
+        again = ["./spark-submit.sh", "recover", "--store", options.store, *conf]
+        again += [word for root in options.replicas for word in ("--replica", root)]
+        again += ["--broker-version", options.broker_version] if options.broker_version else []
+        lines.append(f"next: {command(*again, '--yes')}")
+    facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
+    report = reporter.report("recover", text=lines, **facts)
+    report.update(losses)
+    return report

@@ -1,0 +1,98 @@
+"""``recover`` on the damages of ``start_cases``: what it can make again is made, and nothing else is touched."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support.drilling import Done, run_job
+from support.here import tasks_here
+from support.start_cases import ROWS, Row
+from support.store_to_start import StoreToStart, healthy_store
+
+from jobs.cli.recover import run
+from jobs.contract.options import RecoverOptions
+from jobs.contract.reporter import Reporter
+from jobs.preflight.reason import ROWS as RULES
+from storeformat.javaproperties import as_written
+
+MADE = [
+    pytest.param(row, row.releases.split()[-1], id=row.name)
+    for row in ROWS
+    if row.said and RULES[row.said[0].case].get("recover", "decide") not in ("decide", "{part}")
+]
+
+
+NOTHING_PROVES = ("no_offsets", "committed_beyond_queue")
+"""Offsets of groups of which no copy is left, and of topics without a queue: a person decides."""
+
+
+def recover(store: StoreToStart, *more: object) -> Done:
+    conf = store.root.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={as_written(value)}\n" for name, value in store.conf.items()))
+    return run_job("recover", "--store", store.root, "--broker-conf", conf, "--broker-version", store.version, *more)
+
+
+@pytest.mark.parametrize(("row", "release"), MADE)
+def test_what_can_be_made_again_is(row: Row, release: str, tmp_path: Path) -> None:
+    store = row.damage(row.made(tmp_path / "store", release))
+    rule = row.said[0].case.partition(".")[0]
+    before = {path: path.read_bytes() for path in (store.root / "commitlog").iterdir() if path.is_file()}
+    planned = recover(store)
+    assert (planned.code, planned.report["answer"].startswith("safe")) in ((1, False), (0, True)), planned.report
+    done = recover(store, "--yes")
+    left = {reason["rule"] for reason in done.report["reasons"]}
+    assert rule not in left or rule in NOTHING_PROVES, done.report
+    assert {path: path.read_bytes() for path in before} == before
+    assert not Path(f"{store.root}.recover").exists()
+
+
+def text_of(store: StoreToStart, *, yes: bool = False) -> list[str]:
+    options = RecoverOptions(
+        store=str(store.root), settings=tuple(store.conf.items()), broker_version=store.version, yes=yes
+    )
+    with tasks_here():
+        return list(run(options, Reporter(quiet=True)).text or ())
+
+
+def without_queues(tmp_path: Path) -> StoreToStart:
+    store = healthy_store(tmp_path / "store")
+    shutil.rmtree(store.root / "consumequeue")
+    return store
+
+
+def test_the_plan_and_its_end_in_words(tmp_path: Path) -> None:
+    store = without_queues(tmp_path)
+    lines = text_of(store)
+    assert lines[0] == "not safe to start: run it again with --yes"
+    assert lines[-1].startswith("next: ./spark-submit.sh recover --store ")
+    assert lines[-1].endswith(" --yes")
+    assert any(line.startswith("plan: make again: consumequeue, index, checkpoint") for line in lines)
+    lines = text_of(store, yes=True)
+    assert lines[0].startswith("safe to start")
+    assert lines[0].endswith(": start the broker")
+    back = next(line for line in lines if line.startswith("done: the way back: "))
+    assert re.fullmatch(r"done: the way back: ./spark-submit.sh restore --store \S+ --backup \S+", back)
+
+
+def test_nothing_is_done_before_a_person_has_decided(tmp_path: Path) -> None:
+    store = without_queues(tmp_path)
+    store.conf["storePathRootDir"] = "/elsewhere"
+    done = recover(store, "--yes")
+    assert (done.code, done.report["plan"]) == (1, [])
+    assert not (store.root / "consumequeue").exists()
+
+
+def test_what_an_interrupted_run_left_is_made_anew_and_nothing_else_removed(tmp_path: Path) -> None:
+    store, work = without_queues(tmp_path), tmp_path / "work"
+    for name in ("rebuilt/consumequeue", ".rebuilt.1234.staging", "repaired"):
+        (work / name).mkdir(parents=True)
+    assert recover(store, "--yes", "--work", work).code == 0
+    assert not work.exists()
+    shutil.rmtree(store.root / "consumequeue")
+    (work / "mine").mkdir(parents=True)
+    refused = recover(store, "--yes", "--work", work)
+    assert (refused.code, (work / "mine").is_dir()) == (2, True)
+    assert "holds something else" in refused.report["error"]
