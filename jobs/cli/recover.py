@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS, Artefact
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, Artefact
 from jobs.contract.options import PreflightOptions, PublishOptions, RebuildOptions, RecoverOptions
 from jobs.contract.report import Report, command, size_text
 from jobs.contract.reporter import Reporter
@@ -32,6 +32,7 @@ _PARTS: dict[str, tuple[Artefact, ...]] = {
     "index": ("index", "checkpoint"),
     "timers": (TIMERS,),
     "offsets": (CONSUMER_OFFSETS,),
+    "delays": (DELAY_OFFSETS,),
     "topics": ARTEFACTS,  # the queues of all topics say which there were
     "log": ARTEFACTS,
 }

@@ -15,14 +15,15 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.setting_names import EFFECTS, nearest_names
 
-Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "timers"]
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "delay-offsets", "timers"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
 """What a broker derives from its log."""
 CONSUMER_OFFSETS: Artefact = "consumer-offsets"
 JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
 """What ``verify`` checks."""
+DELAY_OFFSETS: Artefact = "delay-offsets"
 TIMERS: Artefact = "timers"
-MADE: tuple[Artefact, ...] = (*JUDGED, TIMERS)
+MADE: tuple[Artefact, ...] = (*JUDGED, DELAY_OFFSETS, TIMERS)
 """What ``rebuild`` can make."""
 
 

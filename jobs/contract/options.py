@@ -128,8 +128,8 @@ class RebuildOptions(LogOptions):
     only: Annotated[
         tuple[Artefact, ...],
         Given(read.rebuilt_artefacts, "LIST"),
-        "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json) and"
-        " timers (timerlog/, config/timercheck)",
+        "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json),"
+        " delay-offsets (config/delayOffset.json) and timers (timerlog/, config/timercheck)",
     ] = ARTEFACTS
     queue_store: Annotated[
         QueueStoreKind | None,

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from jobs.contract.report import quoted
 from jobs.preflight.configuration import config_is_absent
@@ -195,16 +192,12 @@ def _delay_queues(store: StoppedStore) -> list[tuple[int, QueueEnd]]:
 
 def _first_not_due(store: StoppedStore, level: int, time: int | None = None) -> int:
     """Returns the queue offset of the first message of a delay level that was due after a time, by default that of the
-    log's last record; when a message is due is the tags code of its unit. Without such a queue, the largest.
+    log's last record. Without such a queue, the largest.
     """
     queue = store.queues.get((SCHEDULE_TOPIC, level - 1))
     if queue is None or not store.tail.time:
         return 1 << 62
-
-    def due(place: int) -> int:
-        return int(queue_ends.units_at(queue, np.array([place]))["tags_code"][0])
-
-    return bisect_right(range(queue.end), store.tail.time if time is None else time, lo=queue.begin, key=due)
+    return queue_ends.first_not_due(queue, store.tail.time if time is None else time)
 
 
 def timer_state(store: StoppedStore) -> Iterator[Reason]:

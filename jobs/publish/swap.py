@@ -38,6 +38,7 @@ from typing import Any
 from storeformat.errors import Refused
 from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import VERSIONS
+from storeformat.store.config.config_files import DELAYS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import ABORT, BACKUP, CHECKPOINT, INDEX, QUEUE_KINDS, ROCKSDB_QUEUES
@@ -51,7 +52,7 @@ STAGING, SWAPPING, FINISHED, UNDONE = "staging", "swapping", "finished", "undone
 LAST_SEQUENCE = (1 << 63) - 1
 
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
-_CONFIG = (TOPICS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, locations.parent_of(TOPICS))
+_CONFIG = (TOPICS, DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, locations.parent_of(TOPICS))
 _WHOLE = (*QUEUE_KINDS, ROCKSDB_QUEUES, INDEX, CHECKPOINT, ABORT, *_CONFIG, *_TIMERS)
 PAPERS = ("manifest.json",)
 

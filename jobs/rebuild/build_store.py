@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.consumer_offsets.plan import plan_offsets
-from jobs.contract.option_values import CONSUMER_OFFSETS, TIMERS
+from jobs.contract.option_values import CONSUMER_OFFSETS, DELAY_OFFSETS, TIMERS
 from jobs.contract.options import RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
@@ -30,7 +30,7 @@ from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import manifest_of, write_pieces
 from jobs.rebuild.planning import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
-from jobs.rebuild.timers import TimersPlan, plan_timers, timer_settings
+from jobs.rebuild.timers import DelayOffsets, TimersPlan, plan_timers, timer_settings
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.arrays import sum_of_offsets
@@ -42,6 +42,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.storage import files, locations, outputs
 from storeformat.storage.extents import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
+from storeformat.store.config.config_files import DELAYS
 from storeformat.store.config.topic_config import TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from udfs.files.build import (
@@ -107,9 +108,8 @@ def rebuild(
     if TIMERS in options.only:
         timers = plan_timers(reading, timer_settings(store.settings), int(time.time() * 1000))
     if not options.dry_run:
-        whole_files = {TOPICS: configuration} if configuration else {}
-        whole_files |= {offsets.path: offsets.content()} if offsets else {}
-        parts += [_write_whole(place.made, path, content) for path, content in whole_files.items()]
+        parts += [_write_whole(place.made, TOPICS, configuration)] if configuration else []
+        parts += [_write_whole(place.made, offsets.path, offsets.content())] if offsets else []
         parts += [_write_timers(place, timers)] if timers is not None else []
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
@@ -117,6 +117,7 @@ def rebuild(
         if "checkpoint" in options.only:
             checkpoint = _checkpoint(store, reading, index.end_timestamp)
             parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
+    delays = _delay_offsets(options, store, reading, place, parts)
     rows = pa.Table.from_batches(parts, SCHEMA).sort_by("path")
     if not options.dry_run:
         complete(place.made, options, store, reading, rows)
@@ -125,6 +126,7 @@ def rebuild(
         **_counted(queues, database, wanted_index),
         "topics_added": added,
         **(offsets.facts() if offsets else {}),
+        **(delays.facts() if delays else {}),
         **(timers.facts() if timers else {}),
         "disk_bytes": size,
         "queue_notes": [note for plan in queues for note in plan.notes],
@@ -132,6 +134,19 @@ def rebuild(
     notes = [*(offsets.notes() if offsets else ()), *notes, *(timers.notes() if timers else ())]
     lacks_state = bool((offsets and offsets.lacks_groups) or (timers and timers.unreadable))
     return Built(place.made, reading, rows, size, facts, notes, lacks_state)
+
+
+def _delay_offsets(
+    options: RebuildOptions, store: OpenedStore, reading: LogReading, place: Workplace, parts: list[pa.RecordBatch]
+) -> DelayOffsets | None:
+    """Made last, as it reads the queues: those that were just made, else the store's own."""
+    if DELAY_OFFSETS not in options.only:
+        return None
+    are_made = "consumequeue" in options.only and not options.dry_run
+    delays = DelayOffsets.of(store.root, place.made if are_made else store.root, reading.last_timestamp)
+    if not options.dry_run:
+        parts.append(_write_whole(place.made, DELAYS, delays.content()))
+    return delays
 
 
 def _counted(
@@ -185,7 +200,7 @@ def scan_store(
         decode_rules=store.decode_rules(looks_at),
         dispatch_rules=replace(store.dispatch_rules(), unqueued_topics=unqueued),
         topics=options.topics,
-        with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS, TIMERS} & set(options.only)),
+        with_units=bool({"consumequeue", "checkpoint", CONSUMER_OFFSETS, DELAY_OFFSETS, TIMERS} & set(options.only)),
         with_entries="index" in options.only or "checkpoint" in options.only,
         with_times=with_times,
         mark_tag_entries=mark_tag_entries,

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, MADE, TIMERS
+from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS
 from jobs.contract.options import RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
@@ -23,6 +23,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, extents, files, locations
 from storeformat.storage.extents import Content, read_back
 from storeformat.store.broker_rules import VERSIONS
+from storeformat.store.config.config_files import DELAYS
 from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
 from storeformat.store.config.topic_config import TOPICS
 from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
@@ -116,7 +117,11 @@ class Manifest:
         if CONSUME_QUEUE in self.artefacts and self.queue_store == "rocksdb":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
         offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS
-        paths: dict[str, tuple[str, ...]] = {CONSUMER_OFFSETS: (offsets,), TIMERS: (LOG, WHEEL, CHECK)}
+        paths: dict[str, tuple[str, ...]] = {
+            CONSUMER_OFFSETS: (offsets,),
+            DELAY_OFFSETS: (DELAYS,),
+            TIMERS: (LOG, WHEEL, CHECK),
+        }
         named = [path for name in self.artefacts for path in paths.get(name, (name,))]
         return [*named, *filled, *([TOPICS] if TOPICS in self.files else [])]
 

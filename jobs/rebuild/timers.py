@@ -19,15 +19,18 @@ Mirrors TimerMessageStore#doEnqueue (5.0.0 to 5.4.0).
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jobs.log.log_scan import LogReading
 from storeformat.errors import Refused, WrongSettings
+from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
 from storeformat.record.pending import TIMER_TOPIC
+from storeformat.store.config.config_files import DELAY_OFFSETS, read_config
 from storeformat.store.config.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
@@ -38,6 +41,7 @@ from storeformat.store.config.timer_files import (
     timer_check,
     timer_log,
 )
+from storeformat.store.queue_ends import first_not_due, queue_ends
 from storeformat.store.settings import Settings
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
@@ -45,6 +49,7 @@ _WIDEST_WINDOW = 7 * 24 * 3600 - 60
 """Slots; a broker uses it in place of a setting out of range."""
 _PRECISIONS_MS = (100, 200, 500, 1_000)
 """A broker uses the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)."""
+_UNSURE_MS = 1_000
 LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
 
 
@@ -132,6 +137,34 @@ def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> Timer
         waiting=len(waiting), overdue=sum(one.due < now for one in waiting), delivered=ended,
         unreadable=sum(one.due < 0 for one in queued),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DelayOffsets:
+    """``config/delayOffset.json`` before and after: each level at its first message that was not due a second before
+    the log ended, or where it stood if that was before. What was delivered in that second comes twice.
+    """
+
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+
+    @classmethod
+    def of(cls, root: str, queues: str, log_end: int) -> DelayOffsets:
+        """``queues``: the directory that has the queues; ``log_end``: store time of the last record."""
+        before = read_config(root, DELAY_OFFSETS).value or {}
+        after = dict.fromkeys(before, 0)  # of levels without a queue
+        for queue in queue_ends(queues):
+            if queue.topic == SCHEDULE_TOPIC:
+                right, level = first_not_due(queue, log_end - _UNSURE_MS), queue.queue_id + 1
+                after[level] = min(before[level], right) if level in before else right
+        return cls(before, after)
+
+    def content(self) -> bytes:
+        return json.dumps({"offsetTable": {str(level): self.after[level] for level in sorted(self.after)}}).encode()
+
+    def facts(self) -> dict[str, Any]:
+        rows = [{"level": level, "before": self.before.get(level), "offset": self.after[level]} for level in self.after]
+        return {"delay_offsets": rows}
 
 
 def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:

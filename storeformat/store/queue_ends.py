@@ -10,7 +10,7 @@ log: records at their place, and what a start makes of them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Container
 from dataclasses import dataclass, field
 from io import FileIO
@@ -148,6 +148,15 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
             with files.opened(file.path) as handle:
                 found[rows] = _units(handle, first, last - first + 1, consume_queue)[places[rows] - first]
     return found
+
+
+def first_not_due(queue: QueueEnd, time: int) -> int:
+    """Queue offset of the first message of a delay level that is due after a time: that is its unit's tags code."""
+
+    def due(place: int) -> int:
+        return int(units_at(queue, np.array([place]))["tags_code"][0])
+
+    return bisect_right(range(queue.end), time, lo=queue.begin, key=due)
 
 
 def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:

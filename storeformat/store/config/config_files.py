@@ -41,6 +41,8 @@ CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
 
 TOPICS_JSON = "topics.json"
+DELAY_OFFSETS = "delayOffset.json"
+DELAYS = f"{CONFIG}/{DELAY_OFFSETS}"
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
 
 BATCH_QUEUES = "BatchCQ"
@@ -208,7 +210,7 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     CONSUMER_OFFSETS: decode_consumer_offsets,
     LMQ_OFFSETS: decode_light_groups,
     "subscriptionGroup.json": lambda document: _entries(document, "subscriptionGroupTable"),
-    "delayOffset.json": decode_delay_offsets,
+    DELAY_OFFSETS: decode_delay_offsets,
     "consumerFilter.json": _decode_table("filterDataByTopic"),
     "consumerOrderInfo.json": _decode_table("table"),
     "topicQueueMapping.json": _decode_table("topicQueueMappingInfoMap"),
