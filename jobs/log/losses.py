@@ -64,6 +64,8 @@ class Losses:
     unexplained: tuple[tuple[int, int], ...] = ()
     """Damaged ranges [begin, end) that each held at least one record of an unknown queue."""
     strays: list[StrayRecord] = field(default_factory=list)
+    least: int = 0
+    """At least this many messages are lost, as the index proves."""
     light: frozenset[_Queue] = frozenset()
     """Queues of ``rows`` whose messages are in a queue of their own topic, too."""
 
@@ -76,7 +78,7 @@ class Losses:
         places: Counter[_Queue] = Counter()
         for row in self.rows:
             places[row.topic, row.queue_id] += row.messages
-        return max([self.messages + len(self.unexplained), *(places[queue] for queue in self.light)])
+        return max([self.messages + len(self.unexplained), self.least, *(places[queue] for queue in self.light)])
 
     def facts(self) -> dict[str, object]:
         return {

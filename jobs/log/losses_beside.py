@@ -1,5 +1,5 @@
 """Lost messages at the ends of queues, which leave no gap in the log: units of the store's own queues prove exactly
-those whose records were in lost bytes, or after the end of the log.
+those whose records were in lost bytes, or after the end of the log. An index that goes on there proves one at least.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from jobs.log.log_scan import LogReading
 from jobs.log.losses import Loss
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
+from storeformat.index import index_file
 from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import topic_names
 from storeformat.record.light_queues import LIGHT_PREFIX
-from storeformat.storage import locations
+from storeformat.storage import files, locations
+from storeformat.store.layout import INDEX
 from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at
 from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
+from storeformat.store.settings import ENTRIES, SLOTS
 
 if TYPE_CHECKING:
     from jobs.log.opening import OpenedStore
@@ -48,8 +51,9 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, *, open_end: boo
     last_of = {(loss.topic, loss.queue_id): loss for loss in found}
     rows = [row for row in own.rows if not _counts(last_of.get((row.topic, row.queue_id)), row)] + found
     unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
-    losses = replace(own, rows=rows, unexplained=tuple(unexplained))
-    return replace(reading, all_losses=losses) if found else reading
+    goes_on = open_end and (reading.salvaged or reading.ends_with_segment) and _index_goes_on(store, reading)
+    losses = replace(own, rows=rows, unexplained=tuple(unexplained), least=int(goes_on))
+    return replace(reading, all_losses=losses) if found or goes_on else reading
 
 
 def end_of_units(store: OpenedStore, reading: LogReading) -> int:
@@ -57,6 +61,20 @@ def end_of_units(store: OpenedStore, reading: LogReading) -> int:
     lost = LogExtent(reading.begin, reading.end, (_after_end(reading),))
     rows, _ = _in_queues(store, reading, lost, reading.queue_runs.ranges())
     return max((row.end for row in rows), default=reading.end)
+
+
+def _index_goes_on(store: OpenedStore, reading: LogReading) -> bool:
+    """True if the last entry of an index file is of a record after the end of the log."""
+    end, slots, most = _after_end(reading)[0], store.settings.number(SLOTS), store.settings.number(ENTRIES)
+    for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
+        if entry.size == store.settings.index_file_size and index_file.is_index_file_name(entry.name):
+            with files.RangeReader(entry.path) as reader:
+                header = index_file.parse_header(reader.read(0, index_file.HEADER_SIZE))
+                at = index_file.entries_position(slots) + index_file.ENTRY_SIZE * min(header.entries, most - 1)
+                last = index_file.parse_entries(reader.read(at, index_file.ENTRY_SIZE))
+            if end <= header.end_phy_offset == last["phy_offset"][0]:
+                return True
+    return False
 
 
 def _after_end(reading: LogReading) -> tuple[int, int]:

@@ -252,3 +252,13 @@ def test_units_of_a_log_that_was_cut_prove_nothing() -> None:
     kept = _alone([(np.array(places), np.array(sizes)) for places, sizes in parts])
     assert [own.tolist() for own in kept] == [[True, True, False, False], [True, True, False], [False], [False]]
     assert _alone([]) == []
+
+
+def test_an_index_that_goes_on_after_the_log_proves_that_some_are_lost(tmp_path: Path) -> None:
+    root, settings, _ = unpacked("base-clean-5.3.3", tmp_path)
+    shutil.rmtree(root / "consumequeue")
+    assert not read(root, settings).losses.at_least
+    max((root / "commitlog").iterdir()).unlink()
+    found = read(root, settings)
+    assert (found.losses.messages, found.losses.at_least, found.is_damaged) == (0, 1, True)
+    assert read(root, settings, on_damage="fail").losses.at_least == 1, "the log ends with a segment"
