@@ -24,6 +24,7 @@ from jobs.publish import publish
 from jobs.rebuild import rebuild
 from storeformat.errors import DamagedLog, MissingInput, Refused
 from storeformat.storage import files, local_status, locations, outputs
+from storeformat.store.layout import BACKUP, is_file_name
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import read_settings
 
@@ -49,20 +50,24 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     log: str | None = None
     while True:
         look = _look(options)
-        decide = any(reason["recover"] == _DECIDE for reason in look["reasons"] if reason["unsafe"])
         parts = ({part for reason in look["reasons"] for part in reason["recover"].split()} & _PARTS.keys()) - made
+        decide = any(
+            reason["unsafe"] and reason["recover"] == _DECIDE
+            and not ("log" in parts and reason["rule"] == "replica_longer")  # where a damaged log ends is not known yet
+            for reason in look["reasons"]
+        )  # fmt: skip
         plan = _planned(options, parts, reporter) if parts and not decide else None
         if plan is None:
             return _report(options, look, done, reporter, losses)
         rebuilding, planned = plan
-        losses = {name: planned[name] for name in _LOSSES} if rebuilding.repair_log is not None else losses
+        losses = {name: planned[name] for name in _LOSSES} if planned["damaged_ranges"] else losses
         lines = _plan_lines(rebuilding, planned)
         if not options.yes:
             return _report(options, look, lines, reporter, losses)
         _clear(rebuilding)
         rebuilt = rebuild.run(rebuilding, reporter)
         if rebuilt["repaired_segments"]:
-            log = _repaired_log(rebuilding)
+            log = _repaired_log(rebuilding, rebuilt["log_end"])
             options = replace(options, settings=(*options.settings, ("storePathCommitLog", log)), replicas=())
             done.append(f"broker.conf must say storePathCommitLog={log}")
         publishing = PublishOptions(
@@ -91,12 +96,16 @@ def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
     """
     work, device = _work_of(options), local_status.device_of
     above = locations.parent_of(work)
-    if not files.exists(above) or device(above) != device(outputs.resolved(options.store)):
-        raise Refused("this is not on the file system of the store", path=work, advice="name another with --work DIR")
+    while not files.exists(above):
+        above = locations.parent_of(above)
+    if device(above) != device(outputs.resolved(options.store)):
+        advice = f"name another with --work DIR, such as {locations.join(options.store, BACKUP, 'recover')}"
+        raise Refused("this is not on the file system of the store", path=work, advice=advice)
     only = {artefact for part in parts for artefact in _PARTS[part]}
     rebuilding = RebuildOptions(
         store=options.store, broker_conf=options.broker_conf, settings=options.settings,
         broker_version=options.broker_version, replicas=options.replicas, output=locations.join(work, _REBUILT),
+        repair_log=locations.join(work, _REPAIRED) if options.replicas else None,
         only=tuple(artefact for artefact in MADE if artefact in only), topics_json="topics" in parts,
     )  # fmt: skip
     past_damage = replace(
@@ -106,9 +115,8 @@ def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
     reporter.say("reading the log")
     way = past_damage if "log" in parts else rebuilding
     try:
-        repaired = (
-            None if way.repair_log is None else f"{way.repair_log}-anew"
-        )  # names that an earlier run has not left
+        # names that no earlier run has left
+        repaired = None if way.repair_log is None else f"{way.repair_log}-anew"
         dry_run = replace(way, dry_run=True, output=f"{way.output}-anew", repair_log=repaired)
         return way, rebuild.run(dry_run, Reporter(quiet=True))
     except DamagedLog as error:
@@ -132,20 +140,19 @@ def _clear(rebuilding: RebuildOptions) -> None:
         advice = "name another with --work DIR"
         raise Refused("the work directory holds something else", path=str(other[0]), advice=advice)
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
+    work.mkdir(parents=True)
 
 
-def _repaired_log(rebuilding: RebuildOptions) -> str:
-    """A directory in the store with the repaired segments, and links to the others; the last one, which the broker goes
-    on to write, is a copy.
-    """
+def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
+    """A directory in the store with the repaired segments, and links to the others; copies where the broker goes on."""
     made = Path(rebuilding.repair_log or "")
     settings = read_settings(rebuilding.broker_conf, rebuilding.settings)
-    directories = map(Path, commit_log_directories(locations.absolute(rebuilding.store), settings))
-    segments = sorted((path for one in directories for path in one.iterdir()), key=lambda path: path.name)
-    for path in segments:
-        if not (made / path.name).exists() and path.stat().st_size:
-            (shutil.copy2 if path == segments[-1] else os.link)(path, made / path.name)
+    for directory in commit_log_directories(locations.absolute(rebuilding.store), settings):
+        for path in filter(lambda path: is_file_name(path.name), Path(directory).iterdir()):
+            size = path.stat().st_size
+            if size and not (made / path.name).exists():
+                linked = int(path.name) + size <= log_end and path.stat().st_dev == made.stat().st_dev
+                (os.link if linked else shutil.copy2)(path, made / path.name)
     number = 0
     while (target := Path(rebuilding.store, f"commitlog-repaired-{number}")).exists():
         number += 1
@@ -155,16 +162,16 @@ def _repaired_log(rebuilding: RebuildOptions) -> str:
 
 def _plan_lines(rebuilding: RebuildOptions, planned: Report) -> list[str]:
     lines = [f"make again: {', '.join([*rebuilding.only, *(['topics.json'] if rebuilding.topics_json else [])])}"]
-    if rebuilding.repair_log is not None:
+    if healed := planned.get("healed_ranges"):
+        lines.append(f"repair the log: {len(healed)} ranges from a replica")
+    if planned["damaged_ranges"]:
         rows = planned["losses"]
         topics, queues = {row["topic"] for row in rows}, {(row["topic"], row["queue_id"]) for row in rows}
-        lines.append(
-            f"repair the log: {planned['lost_messages_at_least']:,} messages are lost at least"
-            + (f", in {len(queues)} queues of {len(topics)} topics" if rows else "")
-        )
-    written = int(planned.get("file_bytes") or 0)
-    lines.append(f"disk: {size_text(written)}; time: about {max(planned['seconds'], 1):.0f} s and the writing of it")
-    return lines
+        where = f", in {len(queues)} queues of {len(topics)} topics" if rows else ""
+        lines.append(f"repair the log: at least {planned['lost_messages_at_least']:,} messages are lost{where}")
+    size = size_text(planned["disk_bytes"])
+    seconds = max(planned["seconds"], 1)
+    return [*lines, f"disk: {size}; time: {seconds:.0f} s to read the log, and about as much to write"]
 
 
 def _report(

@@ -201,7 +201,8 @@ class RecoverOptions(PreflightOptions):
     work: Annotated[
         str | None,
         Given(read.path, "DIR"),
-        "where the rebuild goes until it is published, on the file system of the store (default: ROOT.recover)",
+        "where the rebuild goes until it is published, on the file system of the store: beside it (default:"
+        " ROOT.recover), or in ROOT/backup",
     ] = None
     yes: Annotated[bool, "carry out the plan (default: print it)"] = False
     scans_log = True

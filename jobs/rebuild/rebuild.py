@@ -26,6 +26,7 @@ from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
 from storeformat.storage import files, locations, outputs
+from storeformat.store.layout import BACKUP
 
 _CHUNK = 8 << 20
 
@@ -90,7 +91,7 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
             raise UsageError(f"{output}: name a directory in the bucket")
         outputs.refuse_missing_bucket(output)
     for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
-        if outputs.resolves_inside(output, directory):
+        if outputs.resolves_inside(output, directory) and not outputs.resolves_inside(output, store.place(BACKUP)):
             raise Refused(
                 "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
             )

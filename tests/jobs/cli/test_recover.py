@@ -85,6 +85,33 @@ def test_nothing_is_done_before_a_person_has_decided(tmp_path: Path) -> None:
     assert not (store.root / "consumequeue").exists()
 
 
+@pytest.mark.parametrize("with_replica", [False, True])
+def test_a_damaged_log_is_repaired_beside_it(with_replica: bool, tmp_path: Path) -> None:
+    """Sound segments are links, but for those to which the broker goes on to write."""
+    store, replica = healthy_store(tmp_path / "store", 100), tmp_path / "replica"
+    shutil.copytree(store.root, replica)
+    (replica / "lock").unlink(missing_ok=True)
+    content = bytearray(store.segment(1).read_bytes())
+    content[200:260] = b"\xff" * 60
+    store.segment(1).write_bytes(content)
+    (store.root / "abort").touch()
+    done = recover(store, "--yes", *(["--replica", replica] if with_replica else []))
+    log = store.root / "commitlog-repaired-0"
+    assert f"broker.conf must say storePathCommitLog={log}" in done.report["plan"]
+    assert ("lost_messages" in done.report) == (not with_replica)
+    segments = sorted(log.iterdir())
+    assert [path.stat().st_nlink for path in segments] == [2, 1, *[2] * (len(segments) - 3), 1]
+    if with_replica:
+        assert segments[1].read_bytes() == (replica / "commitlog" / segments[1].name).read_bytes()
+
+
+def test_the_work_may_be_in_the_backup_of_the_store(tmp_path: Path) -> None:
+    store = without_queues(tmp_path)
+    done = recover(store, "--yes", "--work", store.root / "backup" / "recover")
+    assert (done.code, (store.root / "backup" / "recover").exists()) == (0, False)
+    assert (store.root / "consumequeue").exists()
+
+
 def test_what_an_interrupted_run_left_is_made_anew_and_nothing_else_removed(tmp_path: Path) -> None:
     store, work = without_queues(tmp_path), tmp_path / "work"
     for name in ("rebuilt/consumequeue", ".rebuilt.1234.staging", "repaired"):
