@@ -192,6 +192,7 @@ def _report(
         conf = ["--broker-conf", options.broker_conf] if options.broker_conf else []
         again = ["./spark-submit.sh", "recover", "--store", options.store, *conf]
         again += [word for root in options.replicas for word in ("--replica", root)]
+        again += [word for name, text in options.settings for word in ("--set", f"{name}={text}")]
         again += ["--broker-version", options.broker_version] if options.broker_version else []
         lines.append(f"next: {command(*again, '--yes')}")
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}

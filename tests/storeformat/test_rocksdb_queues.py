@@ -53,20 +53,6 @@ def queues(units: Mapping[bytes, bytes] = {}, ends: Mapping[bytes, bytes] = {}) 
     return RocksDbQueues(database)
 
 
-def of_times(
-    times: Mapping[int, int], *, first: int | None = None, last: int | None = None, places: Mapping[int, int] = {}
-) -> RocksDbQueues:
-    """A queue of units with these store timestamps, each at offset 1000 + its queue offset if not told otherwise."""
-    first, last = min(times) if first is None else first, max(times) if last is None else last
-    return queues(
-        {unit_key(at): unit(places.get(at, 1000 + at), time) for at, time in times.items()},
-        {
-            end_key(b"min"): struct.pack(">qq", places.get(first, 1000 + first), first),
-            end_key(b"max"): struct.pack(">qq", places.get(last, 1000 + last), last),
-        },
-    )
-
-
 def test_how_far_the_log_is_dispatched() -> None:
     key = end_key(b"max", b"CHECKPOINT_TOPIC", 0)
     assert queues(ends={key: struct.pack(">q", 4711)}).dispatched() == 4711
@@ -166,61 +152,6 @@ def test_a_queue_whose_first_units_are_before_the_log_is_searched(first: int | N
     assert {begin: held.range_of(Q, begin) for begin in expected} == {
         begin: (place, 10) for begin, place in expected.items()
     }
-
-
-TIMES = {3: 10, 4: 10, 5: 20, 6: 20, 7: 20, 8: 30}
-
-
-@pytest.mark.parametrize(
-    ("time", "lower", "upper"),
-    [(9, 3, 0), (10, 3, 4), (11, 5, 4), (19, 5, 4), (20, 5, 7), (21, 8, 7), (29, 8, 7), (30, 8, 8), (31, 9, 8)],
-)
-@pytest.mark.parametrize("more", [0, 1, 2, 3])
-def test_the_offset_of_a_time(time: int, lower: int, upper: int, more: int) -> None:
-    """The first that is not earlier, or the last that is not later; before all of them a broker answers 0 there."""
-    times = TIMES | {8 + number: 30 for number in range(1, more + 1)}
-    held = of_times(times)
-    last = max(times)
-    assert held.offset_by_time(Q, time, 0, upper=False) == (last + 1 if time > 30 else lower)
-    assert held.offset_by_time(Q, time, 0, upper=True) == (last if time >= 30 else upper)
-
-
-def test_a_queue_of_one_unit_and_one_without_units() -> None:
-    held = of_times({4: 10})
-    assert [held.offset_by_time(Q, time, 0, upper=False) for time in (5, 10, 15)] == [4, 4, 5]
-    assert [held.offset_by_time(Q, time, 0, upper=True) for time in (5, 10, 15)] == [0, 4, 4]
-    assert [queues().offset_by_time(Q, 10, 0, upper=upper) for upper in (False, True)] == [0, 0]
-
-
-def test_units_before_the_log_count_as_earlier() -> None:
-    """The middle unit points there, and its time would lead the other way."""
-    held = of_times({3: 10, 4: 10, 5: 40, 6: 20, 7: 50}, places={5: 500})
-    assert held.offset_by_time(Q, 15, 1000, upper=False) == 6
-    assert held.offset_by_time(Q, 15, 1000, upper=True) == 5
-    assert held.offset_by_time(Q, 15, 500, upper=False) == 5
-
-
-def test_a_missing_unit_and_a_negative_time_in_the_way_of_the_search() -> None:
-    held = of_times({3: 10, 4: 20, 6: 30, 7: 40})
-    assert held.offset_by_time(Q, 30, 0, upper=False) == 6
-    assert held.offset_by_time(Q, 15, 0, upper=False) == 6, "what lies before the hole is not seen"
-    assert held.offset_by_time(Q, 15, 0, upper=True) == -1
-    assert of_times({3: 10, 4: 20, 5: -1, 6: 30, 7: 40}).offset_by_time(Q, 30, 0, upper=False) == 0
-    assert of_times({3: -5, 4: 0, 5: 0, 6: 30, 7: 40}).offset_by_time(Q, 0, 0, upper=True) == 5
-
-
-def test_ends_without_units_decide_nothing() -> None:
-    held = of_times({5: 20}, first=3, last=8)
-    assert held.offset_by_time(Q, 20, 0, upper=False) == 5
-    assert held.offset_by_time(Q, 99, 0, upper=True) == 5
-    assert held.offset_by_time(Q, 1, 0, upper=True) == -1
-
-
-def test_equal_times_end_where_the_queue_does() -> None:
-    """What lies outside of the ends is not served, whatever its time."""
-    held = of_times({2: 20, 3: 20, 4: 20, 5: 20, 6: 20}, first=3, last=5)
-    assert held.offset_by_time(Q, 20, 0, upper=False) == 3
-    assert held.offset_by_time(Q, 20, 0, upper=True) == 5
 
 
 def test_a_directory_without_a_database(tmp_path: Path) -> None:
