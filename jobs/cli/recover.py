@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, Artefact
-from jobs.contract.options import PreflightOptions, PublishOptions, RebuildOptions, RecoverOptions
+from jobs.contract.options import PublishOptions, RebuildOptions, RecoverOptions
 from jobs.contract.report import Report, command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight import preflight
@@ -49,23 +49,21 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     losses: dict[str, Any] = {}
     log: str | None = None
     while True:
-        look = _look(options)
+        look = preflight.run(options, Reporter(quiet=True))
         parts = ({part for reason in look["reasons"] for part in reason["recover"].split()} & _PARTS.keys()) - made
         decide = any(
             reason["unsafe"] and reason["recover"] == _DECIDE
             and not ("log" in parts and reason["rule"] == "replica_longer")  # where a damaged log ends is not known yet
             for reason in look["reasons"]
         )  # fmt: skip
-        plan = _planned(options, parts, reporter) if parts and not decide else None
-        if plan is None:
+        found = _rebuild(options, parts, reporter) if parts and not decide else None
+        if found is None:
             return _report(options, look, done, reporter, losses)
-        rebuilding, planned = plan
-        losses = {name: planned[name] for name in _LOSSES} if planned["damaged_ranges"] else losses
-        lines = _plan_lines(rebuilding, planned)
+        rebuilding, rebuilt = found
+        losses = {name: rebuilt[name] for name in _LOSSES} if rebuilt["damaged_ranges"] else losses
+        lines = _plan_lines(rebuilding, rebuilt)
         if not options.yes:
             return _report(options, look, lines, reporter, losses)
-        _clear(rebuilding)
-        rebuilt = rebuild.run(rebuilding, reporter)
         if rebuilt["repaired_segments"]:
             log = _repaired_log(rebuilding, rebuilt["log_end"])
             options = replace(options, settings=(*options.settings, ("storePathCommitLog", log)), replicas=())
@@ -81,18 +79,13 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         done += [*lines, f"the way back: {back}"]
 
 
-def _look(options: RecoverOptions) -> Report:
-    names = ("store", "broker_conf", "settings", "broker_version", "replicas")
-    return preflight.run(PreflightOptions(**{name: getattr(options, name) for name in names}), Reporter(quiet=True))
-
-
 def _work_of(options: RecoverOptions) -> str:
     return locations.absolute(options.work or options.store.rstrip("/") + ".recover")
 
 
-def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tuple[RebuildOptions, Report] | None:
-    """The rebuild that takes the reasons away, and its dry run; past damage if the log is not sound. None if nothing
-    can be made: no copy shows how far groups had read.
+def _rebuild(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tuple[RebuildOptions, Report] | None:
+    """The rebuild that takes the reasons away, with ``--yes`` made, else its dry run; past damage if the log is not
+    sound. None if nothing can be made: no copy shows how far groups had read.
     """
     work, device = _work_of(options), local_status.device_of
     above = locations.parent_of(work)
@@ -115,6 +108,10 @@ def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
     reporter.say("reading the log")
     way = past_damage if "log" in parts else rebuilding
     try:
+        if options.yes:
+            _clear(work)
+            Path(work).mkdir(parents=True)
+            return way, rebuild.run(way, reporter)
         # names that no earlier run has left
         repaired = None if way.repair_log is None else f"{way.repair_log}-anew"
         dry_run = replace(way, dry_run=True, output=f"{way.output}-anew", repair_log=repaired)
@@ -123,24 +120,25 @@ def _planned(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
         if way is past_damage:
             raise
         reporter.say(str(error))
-        return _planned(options, {*parts, "log"}, reporter)
+        return _rebuild(options, {*parts, "log"}, reporter)
     except MissingInput as error:
         if CONSUMER_OFFSETS not in way.only:
             raise
+        if options.yes:
+            _clear(work)
         reporter.note(str(error))
         others = parts - {"offsets"}
-        return _planned(options, others, reporter) if others else None
+        return _rebuild(options, others, reporter) if others else None
 
 
-def _clear(rebuilding: RebuildOptions) -> None:
+def _clear(path: str) -> None:
     """Remove what an interrupted run left in the work directory, and nothing else."""
-    work = Path(locations.parent_of(rebuilding.output))
+    work = Path(path)
     there = work.iterdir() if work.exists() else ()
     if other := [path for path in there if path.name.lstrip(".").partition(".")[0] not in (_REBUILT, _REPAIRED)]:
         advice = "name another with --work DIR"
         raise Refused("the work directory holds something else", path=str(other[0]), advice=advice)
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
 
 
 def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
@@ -160,18 +158,19 @@ def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
     return str(target.absolute())
 
 
-def _plan_lines(rebuilding: RebuildOptions, planned: Report) -> list[str]:
+def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     lines = [f"make again: {', '.join([*rebuilding.only, *(['topics.json'] if rebuilding.topics_json else [])])}"]
-    if healed := planned.get("healed_ranges"):
+    if healed := rebuilt.get("healed_ranges"):
         lines.append(f"repair the log: {len(healed)} ranges from a replica")
-    if planned["damaged_ranges"]:
-        rows = planned["losses"]
+    if rebuilt["damaged_ranges"]:
+        rows = rebuilt["losses"]
         topics, queues = {row["topic"] for row in rows}, {(row["topic"], row["queue_id"]) for row in rows}
         where = f", in {len(queues)} queues of {len(topics)} topics" if rows else ""
-        lines.append(f"repair the log: at least {planned['lost_messages_at_least']:,} messages are lost{where}")
-    size = size_text(planned["disk_bytes"])
-    seconds = max(planned["seconds"], 1)
-    return [*lines, f"disk: {size}; time: {seconds:.0f} s to read the log, and about as much to write"]
+        lines.append(f"repair the log: at least {rebuilt['lost_messages_at_least']:,} messages are lost{where}")
+    lines.append(f"disk: {size_text(rebuilt['disk_bytes'])}")
+    if rebuilt["dry_run"]:
+        lines.append(f"time: {max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
+    return lines
 
 
 def _report(

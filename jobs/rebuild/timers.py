@@ -153,10 +153,9 @@ class DelayOffsets:
         """``queues``: the directory that has the queues; ``log_end``: store time of the last record."""
         before = read_config(root, DELAY_OFFSETS).value or {}
         after = dict.fromkeys(before, 0)  # of levels without a queue
-        for queue in queue_ends(queues):
-            if queue.topic == SCHEDULE_TOPIC:
-                right, level = first_not_due(queue, log_end - _UNSURE_MS), queue.queue_id + 1
-                after[level] = min(before[level], right) if level in before else right
+        for queue in queue_ends(queues, topics=(SCHEDULE_TOPIC,)):
+            right, level = first_not_due(queue, log_end - _UNSURE_MS), queue.queue_id + 1
+            after[level] = min(before[level], right) if level in before else right
         return cls(before, after)
 
     def content(self) -> bytes:

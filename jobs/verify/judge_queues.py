@@ -21,7 +21,7 @@ from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
-from storeformat.store.config.topic_config import topic_configuration
+from storeformat.store.config.config_files import TOPICS_JSON, read_config
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, LOCK, file_name, is_file_name
 from storeformat.store.queue_places import QueueDirectory, queue_directories
 from storeformat.store.recovery import recovered_from
@@ -159,8 +159,7 @@ class _Deletions:
     """Explains queues that the log has and the store lacks by the deletion of their topic."""
 
     def __init__(self, root: str, compared: QueuesCompared) -> None:
-        configuration = topic_configuration(root) or {}
-        self._topics = set(configuration.get("topicConfigTable", ()))
+        self._topics = set(read_config(root, TOPICS_JSON).value or ())
         """Topics of config/topics.json, if readable, and of existing files."""
         if self._topics:
             self._topics.update(one.file.queue[0] for one in compared.all_results() if one.size is not None)

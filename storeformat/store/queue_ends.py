@@ -11,7 +11,7 @@ log: records at their place, and what a start makes of them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
 from io import FileIO
 from types import ModuleType
@@ -66,11 +66,13 @@ class QueueEnd:
         return self.end_offset == consume_queue.PRE_BLANK_SIZE and not self.batch
 
 
-def queue_ends(root: str, but: Container[tuple[str, int]] = ()) -> list[QueueEnd]:
-    """Every queue in files, except ``but``; its directory's name is a number (ConsumeQueueStore#loadConsumeQueues)."""
+def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collection[str] = ()) -> list[QueueEnd]:
+    """Queues in files, by default of all topics, except ``but``; a queue's directory is named by its number
+    (ConsumeQueueStore#loadConsumeQueues).
+    """
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
-        for queue in queue_directories(root, kind):
+        for queue in queue_directories(root, kind, topics):
             if queue.queue_id is not None and (queue.topic, queue.queue_id) not in but:
                 found += [_queue_end(queue.topic, queue.queue_id, queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
     return found

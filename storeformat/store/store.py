@@ -90,7 +90,7 @@ class Store:
     def compacted_topics(self) -> frozenset[str]:
         """Topics served from ``compaction/``, which the broker fills only from what it dispatches."""
         on = self.rules.reads_batches_and_timers and self.settings.flag("enableCompaction")
-        topics = self.configs[TOPICS_JSON].value if on else None
+        topics = read_config(self.root, TOPICS_JSON).value if on else None
         return frozenset(topic for topic, own in (topics or {}).items() if own.compacted)
 
     @property

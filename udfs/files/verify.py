@@ -175,7 +175,7 @@ def _offsets_and_sizes(units: Structs, begin: int) -> Int64s:
 
 
 class StagedRows:
-    """The log's index entries, read on demand from staging files, of which each source names path and entries."""
+    """The log's index entries, read on demand; ``sources``: path and number of entries of each staging file."""
 
     def __init__(self, sources: Sequence[tuple[str, int]], readers: Readers) -> None:
         self._sources, self._readers = sources, readers

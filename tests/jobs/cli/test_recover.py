@@ -26,7 +26,7 @@ MADE = [
 
 
 NOTHING_PROVES = ("no_offsets", "committed_beyond_queue")
-"""Offsets of groups of which no copy is left, and of topics without a queue: a person decides."""
+"""No copy of these offsets is left, or their topic has no queue: a person decides."""
 
 
 def recover(store: StoreToStart, *more: object) -> Done:
