@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from jobs.contract.report import quoted
@@ -85,11 +86,19 @@ def committed_outside_queue(store: StoppedStore) -> Iterator[Reason]:
     Mirrors ConsumerOffsetManager#queryOffset, PullMessageProcessor with OFFSET_OVERFLOW_BADLY (4.9.8 to 5.5.0), and
     DefaultMessageStore#getMessage with OFFSET_TOO_SMALL (4.9.8 to 5.5.0).
     """
-    topics, slave, log_begin = store.configs["topics.json"].value, store.is_slave, store.log.begin
+    topics, slave = store.configs["topics.json"].value, store.is_slave
     found = {} if store.config_in_databases else store.offsets_file.value or {}
-    for topic, group, queue_id, committed in sorted((*key, *one) for key, own in found.items() for one in own.items()):
+    first_offset = cache(lambda key: _first_in_log(store.queues[key], store.log.begin))
+    outside = []
+    for (topic, group), own in found.items():
+        for queue_id, committed in own.items():
+            queue = store.queues.get((topic, queue_id))
+            is_before = queue and committed < queue.end and committed < first_offset((topic, queue_id))
+            if is_before or committed > end_after_start(store, (topic, queue_id)):
+                outside.append((topic, group, queue_id, committed))
+    for topic, group, queue_id, committed in sorted(outside):
         values: dict[str, Any] = {"topic": topic, "group": group, "queue_id": queue_id, "committed": committed}
-        queue, end = store.queues.get((topic, queue_id)), end_after_start(store, (topic, queue_id))
+        end = end_after_start(store, (topic, queue_id))
         if committed > end:
             deleted = topics is not None and topic not in topics and not topic.startswith(_MADE_WITHOUT_QUEUES)
             yield Reason.of(
@@ -103,10 +112,14 @@ def committed_outside_queue(store: StoppedStore) -> Iterator[Reason]:
                 name=json.dumps(f"{topic}@{group}", ensure_ascii=False),
                 **values,
             )
-        elif queue is not None and committed < queue.end:
-            begin = max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
-            if committed < begin:
-                yield Reason.of("committed_before_queue", begin=begin, gone=begin - committed, **values)
+        else:
+            begin = first_offset((topic, queue_id))
+            yield Reason.of("committed_before_queue", begin=begin, gone=begin - committed, **values)
+
+
+def _first_in_log(queue: QueueEnd, log_begin: int) -> int:
+    """Queue offset of the first message that the log still has."""
+    return max(queue.begin, queue_ends.offset_at(queue, log_begin)) if log_begin else queue.begin
 
 
 def delay_offsets_beyond_queue(store: StoppedStore) -> Iterator[Reason]:

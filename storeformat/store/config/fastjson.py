@@ -31,7 +31,7 @@ _TOKEN = re.compile(
       | (?<!\\)'(?P<single>(?:[^'\\]|\\.)*)'
       | (?P<comment>/\*.*?\*/)
       | (?P<open>/\*.*)
-      | (?P<number>-?\d+)(?P<colon>\s*:)?
+      | (?<!\d)(?P<number>-?\d+)(?P<colon>\s*:)
       | ,(?P<close>\s*[\]}])""",
     re.VERBOSE | re.DOTALL,
 )
