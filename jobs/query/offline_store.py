@@ -19,23 +19,11 @@ from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
-from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.queues.queue_search import (
-    Boundary,
-    FileUnits,
-    batch_at,
-    batch_offset_by_time,
-    batch_range,
-    min_offset,
-    offset_by_time,
-    queue_end,
-    recovered_batches,
-)
+from storeformat.queues.queue_search import UNIT, Boundary, offset_by_time, recovered_units
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
-from storeformat.store.queue_ends import RECOVERED_FILES
 from storeformat.store.queue_places import queue_id_of
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import BATCH_SIZE, SLOTS
@@ -71,14 +59,6 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-@dataclass(frozen=True)
-class RecordPlaces:
-    """Consecutive units of a queue: commit-log offsets and sizes."""
-
-    offsets: Int64s
-    sizes: Int64s
-
-
 class OffsetAtTime(NamedTuple):
     """Queue offset of a time, begin and end of the queue, and store times of its first and last message."""
 
@@ -89,11 +69,11 @@ class OffsetAtTime(NamedTuple):
 
 
 class QueueView(NamedTuple):
-    """What a broker serves of a queue: [begin, end), and the commit-log offset and size at a queue offset."""
+    """What a broker serves of a queue: [begin, end), and the unit at a queue offset."""
 
     begin: int
     end: int
-    unit: Callable[[int], tuple[int, int] | None]
+    unit: Callable[[int], np.void | None]
 
 
 @dataclass(frozen=True)
@@ -127,22 +107,6 @@ class OfflineStore:
         with files.RangeReader(segment.path) as reader:
             return store_timestamp_at(reader, offset - segment.base)
 
-    def queue(self, topic: str, queue_id: int) -> list[FileUnits]:
-        return [
-            FileUnits(
-                int(entry.name) // consume_queue.UNIT_SIZE,
-                consume_queue.parse_units(files.read_bytes(entry.path, MAPPED_FILE)),
-            )
-            for entry in self._queue_files(CONSUME_QUEUE, topic, queue_id)
-        ]
-
-    def batch_queue(self, topic: str, queue_id: int) -> list[Structs]:
-        contents = [
-            files.read_bytes(entry.path, MAPPED_FILE)
-            for entry in self._queue_files(BATCH_CONSUME_QUEUE, topic, queue_id)
-        ]
-        return recovered_batches([batch_consume_queue.parse_units(content) for content in contents])
-
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.FileStatus]:
         directory = locations.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
@@ -161,46 +125,51 @@ class OfflineStore:
                 )  # fmt: skip
         return entries
 
+    def _recovered(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
+        """Units of a queue, at least those from ``begin`` on, up to where a broker's recovery ends it."""
+        kind = self._kind(topic)
+        entries = self._queue_files(kind, topic, queue_id)
+        contents = ((int(entry.name), files.read_bytes(entry.path, MAPPED_FILE)) for entry in entries)
+        return recovered_units(contents, len(entries), batch=kind == BATCH_CONSUME_QUEUE)
+
+    def _served(self, units: Structs) -> Structs:
+        return units[(units["size"] > 0) & (units["phy_offset"] >= self.min_phy_offset)]
+
     @contextmanager
     def view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
         """A queue, as long as it is open; a batch's unit answers for each of its messages."""
-        if topic in self.store.batch_topics:
-            batches = self.batch_queue(topic, queue_id)
-            yield QueueView(*batch_range(batches, self.min_phy_offset), lambda at: _place_of(batch_at(batches, at)))
-            return
-        queue = self.queue(topic, queue_id)
-        end = queue_end(queue)
+        units = np.concatenate([np.zeros(0, UNIT), *self._recovered(topic, queue_id)])
+        end = int(units[-1]["queue_offset"] + units[-1]["messages"]) if len(units) else 0
+        served = self._served(units)
+        firsts = served["queue_offset"].copy()
 
-        def unit(queue_offset: int) -> tuple[int, int] | None:
-            for file in queue:
-                place = queue_offset - file.first_queue_offset
-                if 0 <= place < len(file.units):
-                    found = file.units[place : place + 1]
-                    is_there = consume_queue.is_valid(found)[0] and not consume_queue.is_pre_blank(found)[0]
-                    return _place_of(found[0]) if is_there else None
-            return None
+        def unit(queue_offset: int) -> np.void | None:
+            place = int(firsts.searchsorted(queue_offset, "right")) - 1
+            found: np.void | None = served[place] if place >= 0 else None
+            return found if found is not None and queue_offset < found["queue_offset"] + found["messages"] else None
 
-        yield QueueView(min_offset(queue, end, self.min_phy_offset), end, unit)
+        yield QueueView(int(firsts[0]) if len(firsts) else end, end, unit)
 
-    def unit_at(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
-        """Commit-log offset and size at a queue offset (of a BatchCQ topic the enclosing record), else None."""
+    def message_at(
+        self, topic: str, queue_id: int, queue_offset: int, *, bodies: bool = False
+    ) -> dict[str, Any] | None:
+        """Record at a queue offset, of a BatchCQ topic the enclosing one."""
         with self.view(topic, queue_id) as queue:
-            return queue.unit(queue_offset) if queue.begin <= queue_offset < queue.end else None
+            unit = queue.unit(queue_offset)
+        return None if unit is None else self.record_at(int(unit["phy_offset"]), bodies=bodies)
 
     def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
         with self.view(topic, queue_id) as queue:
-            begin, end, unit = queue
+            begin, end, unit_at = queue
 
             def time_at(place: int) -> int:
-                found = unit(place)
-                return -1 if found is None else self.store_time(*found)
+                unit = unit_at(place)
+                return -1 if unit is None else self.store_time(int(unit["phy_offset"]), int(unit["size"]))
 
-            if topic in self.store.batch_topics:
-                batches = self.batch_queue(topic, queue_id)
-                found = batch_offset_by_time(batches, time, boundary, begin=begin, end=end)
-            else:
-                found = offset_by_time(begin, end, time_at, time, boundary)
-            return OffsetAtTime(found, begin, end, [time_at(place) for place in (begin, end - 1) if begin < end])
+            found = offset_by_time(begin, end, time_at, time, boundary)
+            unit = unit_at(found)
+            first = found if unit is None else int(unit["queue_offset"])
+            return OffsetAtTime(first, begin, end, [time_at(place) for place in (begin, end - 1) if begin < end])
 
     def queue_ids(self, topic: str) -> list[int]:
         there = files.list_directory(locations.join(self.store.root, self._kind(topic), topic)) or []
@@ -209,32 +178,11 @@ class OfflineStore:
     def _kind(self, topic: str) -> str:
         return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE
 
-    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
-        """Units from ``begin`` on whose records the log may hold, up to where a broker's recovery ends the queue."""
-        kind = self._kind(topic)
-        batch = kind == BATCH_CONSUME_QUEUE
-        entries = self._queue_files(kind, topic, queue_id)
-        for number, entry in enumerate(entries):
-            first = int(entry.name) // consume_queue.UNIT_SIZE
-            if not batch and entry.size >= 0 and first + entry.size // consume_queue.UNIT_SIZE <= begin:
-                continue
-            units = (batch_consume_queue if batch else consume_queue).parse_units(
-                files.read_bytes(entry.path, MAPPED_FILE)
-            )
-            valid = batch_consume_queue.is_valid(units) if batch else consume_queue.is_valid(units)
-            ends = number >= len(entries) - RECOVERED_FILES and not valid.all()
-            stop = int((~valid).argmax()) if ends else len(units)
-            own = valid & (units["phy_offset"] >= self.min_phy_offset)
-            if batch:
-                own &= units["msg_base_offset"] + units["batch_size"] > begin
-            else:
-                own &= ~consume_queue.is_pre_blank(units) & (np.arange(len(units)) + first >= begin)
-            rows = np.flatnonzero(own[:stop])
-            for at in range(0, len(rows), _UNITS_AT_A_TIME):
-                part = units[rows[at : at + _UNITS_AT_A_TIME]]
-                yield from bounded(part["phy_offset"].astype(np.int64), part["size"].astype(np.int64))
-            if ends:
-                return
+    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
+        """Units from ``begin`` on whose records the log may hold, some thousands at a time."""
+        for units in self._recovered(topic, queue_id, begin):
+            served = self._served(units)
+            yield from in_parts(served[served["queue_offset"] + served["messages"] > begin])
 
     def topics_with(self, *prefixes: str) -> list[str]:
         there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
@@ -270,14 +218,15 @@ class RocksDbStore(OfflineStore):
 
     @contextmanager
     def view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
-        key = (topic.encode(), queue_id)
+        queue = (topic.encode(), queue_id)
         with self.queues() as queues:
+            begin, end = self._range(queues, queue)
 
-            def unit(queue_offset: int) -> tuple[int, int] | None:
-                found = queues.unit(key, queue_offset)
-                return None if found is None else _place_of(found[0])
+            def unit(queue_offset: int) -> np.void | None:
+                found = queues.unit(queue, queue_offset) if begin <= queue_offset < end else None
+                return None if found is None else _units_of(np.array([queue_offset]), found)[0]
 
-            yield QueueView(*self._range(queues, key), unit)
+            yield QueueView(begin, end, unit)
 
     def queue_ids(self, topic: str) -> list[int]:
         with self.queues() as queues:
@@ -288,17 +237,18 @@ class RocksDbStore(OfflineStore):
             names = {name.decode("utf-8", "replace") for name, _ in queues.ends()}
         return sorted(name for name in names if name.startswith(prefixes))
 
-    def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[RecordPlaces]:
+    def _recovered(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
         queue = (topic.encode(), queue_id)
         with self.queues() as queues:
             first, end = self._range(queues, queue)
-            for _, values in queues.units(queue, max(begin, first), end):
-                own = values[values["phy_offset"] >= self.min_phy_offset]
-                yield from bounded(own["phy_offset"].astype(np.int64), own["size"].astype(np.int64))
+            for queue_offsets, values in queues.units(queue, max(begin, first), end):
+                yield _units_of(queue_offsets, values)
 
 
-def _place_of(unit: np.void | None) -> tuple[int, int] | None:
-    return None if unit is None else (int(unit["phy_offset"]), int(unit["size"]))
+def _units_of(queue_offsets: Int64s, values: Structs) -> Structs:
+    units = np.ones(len(values), UNIT)
+    units["queue_offset"], units["phy_offset"], units["size"] = queue_offsets, values["phy_offset"], values["size"]
+    return units
 
 
 def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
@@ -308,11 +258,11 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
         return reader.read(position, max(min(length, reader.size - position), 0)).ljust(length, b"\0")
 
 
-def bounded(offsets: Int64s, sizes: Int64s) -> Iterator[RecordPlaces]:
-    """Split units into parts of ``_BYTES_AT_A_TIME`` record bytes, at least one record each."""
-    parts = np.cumsum(sizes) // _BYTES_AT_A_TIME
-    for part in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(parts)) + 1):
-        yield RecordPlaces(offsets[part], sizes[part])
+def in_parts(units: Structs) -> Iterator[Structs]:
+    """Split units into parts of ``_UNITS_AT_A_TIME`` and ``_BYTES_AT_A_TIME`` record bytes, at least one unit each."""
+    bytes_part, units_part = np.cumsum(units["size"]) // _BYTES_AT_A_TIME, np.arange(len(units)) // _UNITS_AT_A_TIME
+    begins = np.flatnonzero((np.diff(bytes_part) != 0) | (np.diff(units_part) != 0)) + 1
+    yield from np.split(units, begins)
 
 
 def has_key(row: dict[str, Any], key: str) -> bool:

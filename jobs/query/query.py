@@ -158,8 +158,7 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
         return _messages(find(options, offline, runner, wanted))
-    unit = offline.unit_at(options.topic, options.queue_id, options.offset)
-    row = None if unit is None else offline.record_at(unit[0], bodies=options.bodies)
+    row = offline.message_at(options.topic, options.queue_id, options.offset, bodies=options.bodies)
     return _messages([row] if row is not None else [])
 
 

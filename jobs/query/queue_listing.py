@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.contract.options import QueryOptions
-from jobs.query.offline_store import OfflineStore, RecordPlaces, row_rules, stored_at, utc_text
-from storeformat.arrays import Int64s
+from jobs.query.offline_store import OfflineStore, plain_row, row_rules, stored_at, utc_text
+from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput
 from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
-from storeformat.log.segments import Segment, segment_at
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import RecordBlock, decode
@@ -38,8 +37,10 @@ AT_ONCE = 64 << 20
 """Bytes of uncompressed bodies in memory at a time."""
 _NEAR = 4 << 10
 """Bytes between two records that are cheaper to read than to skip."""
-_AFTER_A_FAULT = 16
-"""Records decoded at once after a damaged one; doubles while they are sound, to avoid repeated checks."""
+_DECODED_AT_ONCE = 512
+"""Records: those after a damaged one are checked again."""
+_EVER = (0, 2**63 - 1)
+OPEN_HALF = ", waits for its producer to commit it or to roll it back"
 _OF_WAITING = (
     "commit_log_offset", "topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp", "uniq_key",
 )  # fmt: skip
@@ -69,11 +70,7 @@ class Listing:
         options, topic = self.options, self.options.topic or ""
         rules = row_rules(self.offline.store, bodies=options.bodies)
         if options.waiting:
-            ended, delivered = self._ended_half(), self._delivered(topic)
-            for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
-                for table in self._topic(holding, rules):
-                    for part in _waiting_part(table, topic, options.queue_id, ended, delivered):
-                        yield from _with_plain_bodies(part)
+            yield from self._waiting(topic, rules)
             return
         queue_ids = self.offline.queue_ids(topic) if options.queue_id is None else [options.queue_id]
         if not queue_ids:
@@ -84,112 +81,100 @@ class Listing:
         last = queue_ids[-1]
         if options.queue_id is None and (absent := last + 1 - len(queue_ids)):
             self.notes.append(f"{absent} queues before {last} are not there: they had no message, or are lost (verify)")
-        for queue_id in queue_ids:
-            for table in self._queue(topic, queue_id, rules):
-                yield from _with_plain_bodies(table)
+        for table in self._topic(topic, rules, queue_ids):
+            yield from _with_plain_bodies(table)
 
-    def _topic(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
-        for queue_id in self.offline.queue_ids(topic):
-            yield from self._queue(topic, queue_id, rules)
+    def _waiting(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
+        ends = Listing(self.offline, self.options, notes=self.notes)._ends_of_waits(topic, rules)
+        for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
+            for table in self._topic(holding, rules):
+                found = {
+                    number: waiting_text(row, waiting, topic) + (OPEN_HALF if waiting.kind == "half" else "")
+                    for number, row, waiting in _waiting_rows(table, topic, self.options.queue_id)
+                    if not any(ends.get(end, -1) > row["commit_log_offset"] for end in _ends_of(row, waiting))
+                }
+                if found:
+                    part = table.take(pa.array(found)).append_column("waits_for", pa.array(found.values(), pa.string()))
+                    yield from _with_plain_bodies(part)
 
-    def _at_any_time(self) -> Listing:
-        return Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
-
-    def _delivered(self, topic: str) -> dict[tuple[str, str], int]:
-        """Log offset of the last copy of each message held for a topic (-1: none), by unique key and copy's topic."""
-        store = self.offline.store
-        columns = RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=_OF_WAITING)
-        once, whole = Listing(self.offline, self.options), self._at_any_time()
-        copies: dict[tuple[str, str], int] = {}
+    def _ends_of_waits(self, topic: str, rules: RowRules) -> dict[tuple[Any, Any], int]:
+        """Log offset of the last record of each of ``_ends_of`` the messages that wait for a topic, -1 for none."""
+        rules, op_rules = replace(rules, columns=_OF_WAITING), replace(rules, columns=(*_OF_WAITING, "body"))
+        ends: dict[tuple[Any, Any], int] = {}
         for holding in HOLDING_TOPICS:
-            for table in once._topic(holding, columns):
-                for row, found in _waiting_rows(table, topic, self.options.queue_id):
-                    copies |= dict.fromkeys(_places_of_copies(row, found), -1)
-        for name in sorted({name for _, name in copies}):
+            for table in self._topic(holding, rules):
+                for _, row, waiting in _waiting_rows(table, topic, self.options.queue_id):
+                    ends |= dict.fromkeys(_ends_of(row, waiting), -1)
+        for name in sorted({name for _, name in ends if isinstance(name, str)}):
             queue_ids = self.offline.queue_ids(name)
             if not queue_ids:
                 self.notes.append(f"no consume queue of {name}: if it is lost, what was delivered is listed, too")
-            for table in (table for queue_id in queue_ids for table in whole._queue(name, queue_id, columns)):
+            for table in self._topic(name, rules, queue_ids, _EVER):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)
-                    if place in copies:
-                        copies[place] = max(copies[place], row["commit_log_offset"])
-        return copies
-
-    def _ended_half(self) -> dict[tuple[int, int], int]:
-        ended: dict[tuple[int, int], int] = {}
-        if not any(self.offline.queue_ids(topic) for topic in HALF_TOPICS):
-            return ended
-        whole, rules = self._at_any_time(), row_rules(self.offline.store, bodies=True)
-        for table in (table for topic in OP_TOPICS for table in whole._topic(topic, rules)):
-            for row in table.select(("queue_id", "body", "properties", "commit_log_offset")).to_pylist():
+                    if place in ends:
+                        ends[place] = max(ends[place], row["commit_log_offset"])
+        for table in (table for name in OP_TOPICS for table in self._topic(name, op_rules, times=_EVER)):
+            for row in table.to_pylist():
                 # as it is stored: no broker compresses it, and a few bytes could ask for gigabytes
                 places = ended_half(row["queue_id"], row["body"], dict(row["properties"] or ()))
-                ended |= dict.fromkeys(places, row["commit_log_offset"])
-        return ended
+                ends |= dict.fromkeys(ends.keys() & set(places), row["commit_log_offset"])
+        return ends
 
-    def _queue(self, topic: str, queue_id: int, rules: RowRules) -> Iterator[pa.Table]:
-        for units in self.offline.units(topic, queue_id, self.committed.get(queue_id, 0)):
-            inside = units.offsets < self.log_end
-            self.beyond_end += int((~inside).sum())
-            if inside.any():
-                table = self._records(RecordPlaces(units.offsets[inside], units.sizes[inside]), rules)
+    def _topic(
+        self,
+        topic: str,
+        rules: RowRules,
+        queue_ids: Sequence[int] | None = None,
+        times: tuple[int, int] | None = None,
+    ) -> Iterator[pa.Table]:
+        for queue_id in self.offline.queue_ids(topic) if queue_ids is None else queue_ids:
+            for units in self.offline.units(topic, queue_id, self.committed.get(queue_id, 0)):
+                inside = units["phy_offset"] < self.log_end
+                self.beyond_end += int((~inside).sum())
+                table = self._records(units[inside], rules, times or (self.options.begin, self.options.end))
                 if table.num_rows:
                     yield table
 
-    def _records(self, units: RecordPlaces, rules: RowRules) -> pa.Table:
-        order = np.argsort(units.offsets, kind="stable")
-        block, found = self._read(units.offsets[order], units.sizes[order])
+    def _records(self, units: Structs, rules: RowRules, times: tuple[int, int]) -> pa.Table:
+        order = np.argsort(units["phy_offset"], kind="stable")
+        block, found = self._read(units["phy_offset"][order], units["size"][order])
         self.lost_units += len(order) - len(found)
-        times = block.heads.store_timestamp
-        keep = np.flatnonzero((times >= self.options.begin) & (times <= self.options.end))
+        stored = block.heads.store_timestamp
+        keep = np.flatnonzero((stored >= times[0]) & (stored <= times[1]))
         batch = record_batch(_Gathered(**vars(block.take(keep))), rules)
         return pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
 
-    def _windows(self, offsets: Int64s, sizes: Int64s) -> Iterator[tuple[Segment, Int64s]]:
-        segments = self.offline.store.segments
-        numbers: list[int] = []
-        segment: Segment | None = None
-        for number, (offset, size) in enumerate(zip(offsets.tolist(), sizes.tolist(), strict=True)):
-            near = bool(numbers) and offset - int(offsets[numbers[-1]] + sizes[numbers[-1]]) <= _NEAR
-            if segment is not None and not (near and offset + size <= segment.end):
-                yield segment, np.array(numbers, np.int64)
-                numbers, segment = [], None
-            if segment is None:
-                segment = segment_at(segments, offset)
-                if segment is None or offset + size > segment.end:
-                    segment = None
-                    continue
-            numbers.append(number)
-        if segment is not None:
-            yield segment, np.array(numbers, np.int64)
-
     def _read(self, offsets: Int64s, sizes: Int64s) -> tuple[RecordBlock, Int64s]:
         """Sound records of the given sizes at these ascending offsets in one buffer, and their numbers."""
-        windows = list(self._windows(offsets, sizes))
-        lengths = [int((offsets[part] + sizes[part]).max() - offsets[part[0]]) for _, part in windows]
+        segments = self.offline.store.segments
+        places = np.array([segment.base for segment in segments]).searchsorted(offsets, "right") - 1
+        ends = offsets + sizes
+        inside = np.flatnonzero((places >= 0) & (ends <= np.array([segment.end for segment in segments])[places]))
+        apart = (np.diff(places[inside]) != 0) | (offsets[inside][1:] - ends[inside][:-1] > _NEAR)
+        windows = [part for part in np.split(inside, np.flatnonzero(apart) + 1) if len(part)]
+        lengths = [int(ends[part].max() - offsets[part[0]]) for part in windows]
         data = bytearray(sum(lengths) + PADDING)
         positions = np.full(len(offsets), -1, np.int64)
         at = 0
         with ExitStack() as stack:
             readers: dict[str, files.RangeReader] = {}
-            for (segment, part), length in zip(windows, lengths, strict=True):
+            for part, length in zip(windows, lengths, strict=True):
+                segment, begin = segments[places[part[0]]], int(offsets[part[0]])
                 if segment.path not in readers:
                     readers[segment.path] = stack.enter_context(files.RangeReader(segment.path))
-                begin = int(offsets[part[0]])
                 readers[segment.path].read_into(begin - segment.base, memoryview(data)[at : at + length])
                 positions[part] = offsets[part] - begin + at
                 at += length
         buffer = np.frombuffer(data, np.uint8)
-        left = np.flatnonzero(positions >= 0)
+        left = inside
         stored = buffer[positions[left, np.newaxis] + np.arange(4)].view(">i4")[:, 0]
         left = left[stored == sizes[left]]
-        rules, found, count = self.offline.store.decode_rules(), left[:0], len(left)
+        rules, found = self.offline.store.decode_rules(), left[:0]
         while len(left):
-            block, fault = decode(buffer, 0, positions[left[:count]], rules)
+            block, fault = decode(buffer, 0, positions[left[:_DECODED_AT_ONCE]], rules)
             found = np.append(found, left[: len(block)])
             left = left[len(block) + (fault is not None) :]
-            count = 2 * count if fault is None else max(len(block), _AFTER_A_FAULT)
         block, _ = decode(buffer, 0, positions[found], replace(rules, check_crc=False))
         here = block.heads.physical_offset == offsets[found]
         heads = block.heads._replace(defect=np.zeros_like(block.heads.defect))
@@ -223,46 +208,28 @@ def _with_plain_bodies(table: pa.Table) -> Iterator[pa.Table]:
             begin, bodies, size = number + 1, [], 0
 
 
-def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[dict[str, Any], Pending]]:
-    for number, row in enumerate(table.select(_OF_WAITING).to_pylist()):
-        row["properties"] = dict(row["properties"] or ())
-        found = waiting_of(row)
-        if found is not None and belongs_to(row["topic"], found, topic) and queue_id in (None, found.queue_id):
-            yield {**row, "number": number}, found
+def _waiting_rows(table: pa.Table, topic: str, queue_id: int | None) -> Iterator[tuple[int, dict[str, Any], Pending]]:
+    for number, row in enumerate(map(plain_row, table.select(_OF_WAITING).to_pylist())):
+        found = _waiting_for(row, topic)
+        if found is not None and queue_id in (None, found.queue_id):
+            yield number, row, found
 
 
-def _places_of_copies(row: dict[str, Any], waiting: Pending) -> list[tuple[str, str]]:
-    """Unique key and topic of each later record that ends the wait: the delivery, or a copy that waits instead."""
-    if row["uniq_key"] is None or row["topic"] not in HOLDING_TOPICS:
+def _ends_of(row: dict[str, Any], waiting: Pending) -> list[tuple[Any, Any]]:
+    """What ends a wait: the delivery or a copy that waits instead, by unique key and topic; of a half message also its
+    op message, as ``pending.ended_half`` has it.
+    """
+    if row["topic"] not in HOLDING_TOPICS:
         return []
-    again = [] if row["topic"] == SCHEDULE_TOPIC else [row["topic"]]
-    return [(row["uniq_key"], name) for name in (waiting.topics[0], *again)]
+    topics = {waiting.topics[0]} if row["topic"] == SCHEDULE_TOPIC else {waiting.topics[0], row["topic"]}
+    copies = [] if row["uniq_key"] is None else [(row["uniq_key"], name) for name in topics]
+    return [*copies, *half_places([row])]
 
 
-def _waiting_part(
-    table: pa.Table,
-    topic: str,
-    queue_id: int | None,
-    ended: Mapping[tuple[int, int], int],
-    delivered: Mapping[tuple[str, str], int],
-) -> Iterator[pa.Table]:
-    rows, texts = [], []
-    for row, found in _waiting_rows(table, topic, queue_id):
-        if any(delivered[place] > row["commit_log_offset"] for place in _places_of_copies(row, found)):
-            continue
-        if found.kind == "half" and any(place in ended for place in half_places([row])):
-            continue
-        stored = row["store_timestamp"]
-        row["store_timestamp_ms"] = None if stored is None else round(stored.timestamp() * 1000)
-        rows.append(row["number"])
-        texts.append(waiting_text(row, found, topic) + (end_of_half(row, ended) if found.kind == "half" else ""))
-    if rows:
-        yield table.take(pa.array(rows)).append_column("waits_for", pa.array(texts, pa.string()))
-
-
-def waiting_of(row: dict[str, Any]) -> Pending | None:
-    """What the message of a row waits for."""
-    return pending(row["topic"], row["tags_code"], row["properties"] or {})
+def _waiting_for(row: dict[str, Any], topic: str) -> Pending | None:
+    """What a message waits for if it belongs to the topic; None if it is in its own one."""
+    found = pending(row["topic"], row["tags_code"], row["properties"])
+    return found if found is not None and belongs_to(row["topic"], found, topic) else None
 
 
 def split_waiting(
@@ -274,8 +241,8 @@ def split_waiting(
     own = [row for row in rows if row["topic"] == topic]
     waiting = []
     for row in rows:
-        found = waiting_of(row) if row["topic"] != topic else None
-        if found is not None and belongs_to(row["topic"], found, topic):
+        found = _waiting_for(row, topic) if row["topic"] != topic else None
+        if found is not None:
             text = waiting_text(row, found, topic)
             later = _later_copy(row, rows)
             if later is not None:
@@ -289,11 +256,10 @@ def split_waiting(
 
 def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
     """Places of the half messages among rows, as in ``pending.ended_half``."""
-    return tuple(place for row in rows if row["topic"] in HALF_TOPICS for place in _places(row))
-
-
-def _places(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    return (row["queue_id"], row["queue_offset"]), (-1, row["commit_log_offset"])
+    half = [row for row in rows if row["topic"] in HALF_TOPICS]
+    return tuple(
+        place for row in half for place in ((row["queue_id"], row["queue_offset"]), (-1, row["commit_log_offset"]))
+    )
 
 
 def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -310,9 +276,9 @@ def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None
     """Fate of a half message without a later copy."""
     if ended is None:
         return ", waits for its producer to commit it, or was rolled back: --scan says which"
-    offset = next((ended[place] for place in _places(row) if place in ended), None)
+    offset = next((ended[place] for place in half_places([row]) if place in ended), None)
     if offset is None:
-        return ", waits for its producer to commit it or to roll it back"
+        return OPEN_HALF
     return f"; its producer rolled it back, or the broker gave it up, at offset {offset}"
 
 

