@@ -237,14 +237,14 @@ class QueryOptions(LogOptions):
     """``query``; ``kind`` decides which fields apply."""
 
     kind: Literal["key", "id", "offset", "time", "list", "lag"]
-    topic: Annotated[str | None, Given(read.name, "T"), "its topic"] = None
-    key: Annotated[str | None, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"] = None
-    message_id: Annotated[
-        str | None, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"
-    ] = None
+    topic: Annotated[str, Given(read.name, "T"), "its topic"] = ""
+    key: Annotated[str, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"] = ""
+    message_id: Annotated[str, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"] = (
+        ""
+    )
     queue_id: Annotated[int | None, Given(read.natural, "Q", "--queue"), "the queue's id"] = None
-    offset: Annotated[int | None, NUMBER, "its queue offset"] = None
-    time: Annotated[int | None, TIME, "milliseconds since 1970, or ISO 8601 with its zone"] = None
+    offset: Annotated[int, NUMBER, "its queue offset"] = 0
+    time: Annotated[int, TIME, "milliseconds since 1970, or ISO 8601 with its zone"] = 0
     begin: Annotated[
         int,
         TIME,

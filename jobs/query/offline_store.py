@@ -19,7 +19,7 @@ from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
-from storeformat.queues.queue_search import UNIT, Boundary, offset_by_time, recovered_units
+from storeformat.queues.queue_search import UNIT, offset_by_time, recovered_units
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
@@ -57,15 +57,6 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
         else:
             shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return shown
-
-
-class OffsetAtTime(NamedTuple):
-    """Queue offset of a time, begin and end of the queue, and store times of its first and last message."""
-
-    offset: int
-    begin: int
-    end: int
-    times: list[int]
 
 
 class QueueView(NamedTuple):
@@ -158,18 +149,22 @@ class OfflineStore:
             unit = queue.unit(queue_offset)
         return None if unit is None else self.record_at(int(unit["phy_offset"]), bodies=bodies)
 
-    def offset_by_time(self, topic: str, queue_id: int, time: int, boundary: Boundary) -> OffsetAtTime:
+    def offset_by_time(self, topic: str, queue_id: int, time: int, *, upper: bool = False) -> dict[str, int]:
+        """Queue offset of a time, begin and end of the queue, and whether there is such a message."""
         with self.view(topic, queue_id) as queue:
-            begin, end, unit_at = queue
 
             def time_at(place: int) -> int:
-                unit = unit_at(place)
+                unit = queue.unit(place)
                 return -1 if unit is None else self.store_time(int(unit["phy_offset"]), int(unit["size"]))
 
-            found = offset_by_time(begin, end, time_at, time, boundary)
-            unit = unit_at(found)
-            first = found if unit is None else int(unit["queue_offset"])
-            return OffsetAtTime(first, begin, end, [time_at(place) for place in (begin, end - 1) if begin < end])
+            found = offset_by_time(queue.begin, queue.end, time_at, time, upper=upper)
+            unit, stored = queue.unit(found), time_at(found)
+        return {
+            "found": int(0 <= stored <= time if upper else stored >= time),
+            "queue_offset": found if unit is None else int(unit["queue_offset"]),
+            "min_offset": queue.begin,
+            "max_offset": queue.end,
+        }
 
     def queue_ids(self, topic: str) -> list[int]:
         there = files.list_directory(locations.join(self.store.root, self._kind(topic), topic)) or []

@@ -13,11 +13,11 @@ lag      the committed offsets of groups beside the ends of their queues
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -34,7 +34,6 @@ from jobs.query.queue_listing import Listing, half_places, split_waiting
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import Refused, UsageError
-from storeformat.queues.queue_search import Boundary
 from storeformat.record import message_ids
 from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
 from storeformat.storage import files, local_files, locations
@@ -45,10 +44,19 @@ NEVER = 2**63 - 1
 
 SUFFIXES = (".jsonl", ".parquet")
 
+_NOT_IN_INDEX = "the index does not have it; --scan reads the log itself, verify compares both"
+_NOTHING_FOUND = {
+    "key": _NOT_IN_INDEX,
+    "id": _NOT_IN_INDEX,
+    "offset": "the queue has no message there; --scan reads the log itself",
+    "list": "--waiting lists messages that wait to be delivered to the topic",
+    "lag": "no offset is committed for this group",
+}
+
 
 def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Answer the question; exit code 1 if nothing was found."""
-    asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic is not None))
+    asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic != ""))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     offline = _offline(store, options)
     if options.scan:
@@ -80,26 +88,16 @@ def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
 
 
 def _where_else(options: QueryOptions) -> list[str]:
-    if options.kind == "id" and options.topic is None:
+    if options.kind == "id" and not options.topic:
         return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
     if options.kind == "time":
         side = "at or after" if options.boundary == "lower" else "at or before"
         return [f"the queue has no message {side} this time"]
-    if options.scan:
-        return []
-    if options.kind == "list":
-        return [] if options.waiting else ["--waiting lists messages that wait to be delivered to the topic"]
-    if options.kind == "lag":
-        return ["no offset is committed for this group"]
-    if options.kind == "offset":
-        return ["the queue has no message there; --scan reads the log itself"]
-    return ["the index does not have it; --scan reads the log itself, verify compares both"]
+    return [] if options.scan or options.waiting else [_NOTHING_FOUND[options.kind]]
 
 
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Messages under a key, from the index or with ``--scan`` the log, and those still waiting for delivery."""
-    if options.topic is None or options.key is None:
-        raise UsageError("query key needs --topic and --key")
     if options.scan and runner is not None:
         return _messages(*_stored_and_waiting(options, offline, runner))
     offsets, of_topic, others = _indexed_under(options.topic, options, offline)
@@ -118,8 +116,8 @@ def _indexed_under(
     topic: str, options: QueryOptions, offline: OfflineStore
 ) -> tuple[list[int], list[dict[str, Any]], int]:
     """Log offsets in the index for the key's hash, rows with the key, and the number of rows with another key."""
-    key = options.key or ""
-    offsets = offline.index_offsets(topic, key, max_num=options.max_messages, begin=options.begin, end=options.end)
+    key, most = options.key, options.max_messages
+    offsets = offline.index_offsets(topic, key, max_num=most, begin=options.begin, end=options.end)
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
     of_topic = [row for row in rows if row["topic"] == topic and has_key(row, key)]
     return offsets, of_topic, len(rows) - len(of_topic)
@@ -128,7 +126,7 @@ def _indexed_under(
 def _stored_and_waiting(
     options: QueryOptions, offline: OfflineStore, runner: Runner
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    topic = options.topic or ""
+    topic = options.topic
     wanted = Wanted(topic=topic, key=options.key, begin=options.begin, end=options.end, waiting=True)
     ranges = _checked_ranges(options, offline, runner)
     rows = find(options, offline, runner, wanted, ranges)
@@ -141,8 +139,8 @@ def _stored_and_waiting(
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """The message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
-    text = options.message_id or ""
-    if options.topic is not None:
+    text = options.message_id
+    if options.topic:
         return by_key(replace(options, kind="key", key=text), offline, runner)
     parsed = message_ids.parse_offset_message_id(text)
     if parsed is None:
@@ -153,32 +151,24 @@ def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -
 
 def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """The message at a queue offset."""
-    if options.topic is None or options.queue_id is None or options.offset is None:
-        raise UsageError("query offset needs --topic, --queue and --offset")
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
         return _messages(find(options, offline, runner, wanted))
-    row = offline.message_at(options.topic, options.queue_id, options.offset, bodies=options.bodies)
+    row = offline.message_at(options.topic, options.queue_id or 0, options.offset, bodies=options.bodies)
     return _messages([row] if row is not None else [])
 
 
 def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Queue offset of a time, with begin and end of the queue."""
-    if options.topic is None or options.queue_id is None or options.time is None:
-        raise UsageError("query time needs --topic, --queue and --time")
     if runner is not None:
         return _time_by_scan(options, offline, runner)
-    boundary, time = Boundary(options.boundary), options.time
-    found = offline.offset_by_time(options.topic, options.queue_id, time, boundary)
-    within = any(at >= time if boundary is Boundary.LOWER else 0 <= at <= time for at in found.times)
-    return {
-        "found": int(within), "queue_offset": found.offset, "min_offset": found.begin, "max_offset": found.end,
-    }  # fmt: skip
+    upper = options.boundary == "upper"
+    return offline.offset_by_time(options.topic, options.queue_id or 0, options.time, upper=upper)
 
 
 def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
     rules = row_rules(offline.store, bodies=False)
-    task = FindTime(options.topic or "", options.queue_id or 0, options.time or 0, rules)
+    task = FindTime(options.topic, options.queue_id or 0, options.time, rules)
     places = runner.map("find a time", task, _checked_ranges(options, offline, runner))
     begin = min((place.first for place in places), default=0)
     end = max((place.end for place in places), default=0)
@@ -216,8 +206,6 @@ def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()
 
 def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Messages of a topic in the order of its queues, or exported to a file."""
-    if options.topic is None:
-        raise UsageError("query list needs --topic")
     if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):
         raise UsageError("--group and --not-consumed go together, and not with --waiting")
     if options.export is not None:
@@ -307,23 +295,9 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
 def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
     count, rest = 0, iter(tables)
     first = next(rest, pa.schema([]).empty_table())
-    sink = pa.PythonFile(_Sink(writer), mode="w")
-    with pq.ParquetWriter(sink, first.schema, compression="zstd") as parquet:
+    sink = SimpleNamespace(write=writer.write, flush=lambda: None, close=lambda: None, closed=False)
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), first.schema, compression="zstd") as parquet:
         for table in chain([first], rest):
             parquet.write_table(table)
             count += table.num_rows
     return count
-
-
-class _Sink(io.RawIOBase):
-    """A writer as an Arrow file."""
-
-    def __init__(self, writer: files.FileWriter | BinaryIO) -> None:
-        self._writer = writer
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._writer.write(data)
-        return len(data)

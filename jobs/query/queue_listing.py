@@ -67,7 +67,7 @@ class Listing:
 
     def tables(self) -> Iterator[pa.Table]:
         """Messages of the topic, or with ``waiting`` those that wait for it elsewhere, some thousand rows at a time."""
-        options, topic = self.options, self.options.topic or ""
+        options, topic = self.options, self.options.topic
         rules = row_rules(self.offline.store, bodies=options.bodies)
         if options.waiting:
             yield from self._waiting(topic, rules)

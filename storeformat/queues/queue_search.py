@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
 
 import numpy as np
 
@@ -20,21 +19,13 @@ UNIT = np.dtype([("queue_offset", np.int64), ("messages", np.int64), ("phy_offse
 RECOVERED_FILES = 3  # files that recovery checks, from the last on
 
 
-class Boundary(Enum):
-    """Which message answers for a time: the first at or after it, or the last at or before it."""
-
-    LOWER = "lower"
-    UPPER = "upper"
-
-
-def offset_by_time(begin: int, end: int, time_at: Callable[[int], int], time: int, boundary: Boundary) -> int:
-    """First queue offset of [begin, end) at or after a time, else ``end``; UPPER: the last at or before it, else
+def offset_by_time(begin: int, end: int, time_at: Callable[[int], int], time: int, *, upper: bool = False) -> int:
+    """First queue offset of [begin, end) at or after a time, else ``end``; ``upper``: the last at or before it, else
     ``begin``. ``time_at``: store time at a queue offset, -1 if the log does not hold it.
     """
-    places = range(begin, end)
-    if boundary is Boundary.LOWER:
-        return begin + bisect_left(places, time, key=time_at)
-    return begin + max(bisect_right(places, time, key=time_at) - 1, 0)
+    if upper:
+        return begin + max(bisect_right(range(begin, end), time, key=time_at) - 1, 0)
+    return begin + bisect_left(range(begin, end), time, key=time_at)
 
 
 def recovered_units(files: Iterable[tuple[int, bytes]], count: int, *, batch: bool) -> Iterator[Structs]:

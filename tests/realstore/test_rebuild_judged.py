@@ -17,7 +17,6 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log.opening import open_store
 from jobs.query.offline_store import OfflineStore
-from storeformat.queues.queue_search import Boundary
 
 pytestmark = pytest.mark.realstore
 
@@ -173,7 +172,7 @@ def check_upper_boundary(store: Store, opened: Opened) -> None:
             continue
         place = queue["topic"], queue["queueId"]
         for time, expected in zip(opened.answers["times"], queue["upperOffsetByTime"], strict=True):
-            assert offline.offset_by_time(*place, time, Boundary.UPPER).offset == expected, (place, time)
+            assert offline.offset_by_time(*place, time, upper=True)["queue_offset"] == expected, (place, time)
             asked += 1
     assert asked > 100 or version < "5"
 
