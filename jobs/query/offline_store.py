@@ -30,8 +30,8 @@ from storeformat.store.settings import BATCH_SIZE, SLOTS
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch
 
-_UNITS_AT_A_TIME = 8192
 _BYTES_AT_A_TIME = 32 << 20
+_BYTES_OF_A_UNIT = 4 << 10  # in memory, beside its record
 
 SHOWN_COLUMNS = tuple(name for name in schemas.MESSAGES.names if name not in ("cluster", "broker", *schemas.RUNS))
 
@@ -99,15 +99,13 @@ class OfflineStore:
             return store_timestamp_at(reader, offset - segment.base)
 
     def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.FileStatus]:
-        directory = locations.join(self.store.root, kind, topic, str(queue_id))
+        directory, settings = locations.join(self.store.root, kind, topic, str(queue_id)), self.store.settings
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
         if entries and not entries[-1].size:  # a broker was making it when it died
             entries.pop()
         if not entries:
             raise MissingInput("the store has no such consume queue", path=directory, advice="--scan reads the log")
-        settings = self.store.settings
-        of_batches = settings.number(BATCH_SIZE)
-        expected = settings.queue_file_size if kind == CONSUME_QUEUE else of_batches
+        expected = settings.queue_file_size if kind == CONSUME_QUEUE else settings.number(BATCH_SIZE)
         for entry in entries:
             if entry.size not in (expected, -1):
                 raise NotAStore(
@@ -141,16 +139,8 @@ class OfflineStore:
 
         yield QueueView(int(firsts[0]) if len(firsts) else end, end, unit)
 
-    def message_at(
-        self, topic: str, queue_id: int, queue_offset: int, *, bodies: bool = False
-    ) -> dict[str, Any] | None:
-        """Record at a queue offset, of a BatchCQ topic the enclosing one."""
-        with self.view(topic, queue_id) as queue:
-            unit = queue.unit(queue_offset)
-        return None if unit is None else self.record_at(int(unit["phy_offset"]), bodies=bodies)
-
     def offset_by_time(self, topic: str, queue_id: int, time: int, *, upper: bool = False) -> dict[str, int]:
-        """Queue offset of a time, begin and end of the queue, and whether there is such a message."""
+        """Queue offset of a time, begin and end of the queue, and whether its first or last message answers."""
         with self.view(topic, queue_id) as queue:
 
             def time_at(place: int) -> int:
@@ -158,9 +148,9 @@ class OfflineStore:
                 return -1 if unit is None else self.store_time(int(unit["phy_offset"]), int(unit["size"]))
 
             found = offset_by_time(queue.begin, queue.end, time_at, time, upper=upper)
-            unit, stored = queue.unit(found), time_at(found)
+            unit, times = queue.unit(found), [time_at(place) for place in {queue.begin, queue.end - 1}]
         return {
-            "found": int(0 <= stored <= time if upper else stored >= time),
+            "found": int(any(0 <= at <= time if upper else at >= time for at in times)),
             "queue_offset": found if unit is None else int(unit["queue_offset"]),
             "min_offset": queue.begin,
             "max_offset": queue.end,
@@ -183,18 +173,14 @@ class OfflineStore:
         there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
         return [entry.name for entry in there if entry.is_directory and entry.name.startswith(prefixes)]
 
-    def index_files(self) -> list[tuple[index_file.IndexHeader, index_file.Read]]:
-        entries = files.list_directory(locations.join(self.store.root, INDEX)) or []
-        names = [entry for entry in entries if index_file.is_index_file_name(entry.name) and not entry.is_directory]
-        reads = [partial(_read_mapped, entry.path, self.store.settings.index_file_size) for entry in names]
-        return [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
-
     def index_offsets(self, topic: str, key: str, *, max_num: int, begin: int, end: int) -> list[int]:
         """Ascending commit-log offsets in the index for a key, including other keys of the same hash."""
-        slots = self.store.settings.number(SLOTS)
-        hashed = index_file.key_hash(topic, key)
-        found = index_file.query_offsets(self.index_files(), slots, hashed, max_num=max_num, begin=begin, end=end)
-        return sorted(found)
+        settings, entries = self.store.settings, files.list_directory(locations.join(self.store.root, INDEX)) or []
+        names = [entry for entry in entries if index_file.is_index_file_name(entry.name) and not entry.is_directory]
+        reads = [partial(_read_mapped, entry.path, settings.index_file_size) for entry in names]
+        index = [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
+        hashed, slots = index_file.key_hash(topic, key), settings.number(SLOTS)
+        return sorted(index_file.query_offsets(index, slots, hashed, max_num=max_num, begin=begin, end=end))
 
 
 @dataclass(frozen=True)
@@ -254,15 +240,9 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
 
 
 def in_parts(units: Structs) -> Iterator[Structs]:
-    """Split units into parts of ``_UNITS_AT_A_TIME`` and ``_BYTES_AT_A_TIME`` record bytes, at least one unit each."""
-    bytes_part, units_part = np.cumsum(units["size"]) // _BYTES_AT_A_TIME, np.arange(len(units)) // _UNITS_AT_A_TIME
-    begins = np.flatnonzero((np.diff(bytes_part) != 0) | (np.diff(units_part) != 0)) + 1
-    yield from np.split(units, begins)
-
-
-def has_key(row: dict[str, Any], key: str) -> bool:
-    """True if a record really has the key, as clients check after a lookup by hash."""
-    return key == row["uniq_key"] or key in (row["keys"] or ())
+    """Split units into parts of ``_BYTES_AT_A_TIME``, at least one unit each."""
+    parts = np.cumsum(units["size"] + _BYTES_OF_A_UNIT) // _BYTES_AT_A_TIME
+    yield from np.split(units, np.flatnonzero(np.diff(parts)) + 1)
 
 
 def utc_text(milliseconds: int) -> str:
@@ -271,8 +251,3 @@ def utc_text(milliseconds: int) -> str:
         return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return str(milliseconds)
-
-
-def stored_at(row: dict[str, Any]) -> int:
-    """Store time in milliseconds, 0 if it is not a time."""
-    return int(row["store_timestamp_ms"] or 0)

@@ -29,7 +29,7 @@ from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
-from jobs.query.offline_store import OfflineStore, RocksDbStore, has_key, plain_row, row_rules
+from jobs.query.offline_store import OfflineStore, RocksDbStore, plain_row, row_rules
 from jobs.query.queue_listing import Listing, half_places, split_waiting
 from jobs.spark import session
 from jobs.spark.runner import Runner
@@ -39,8 +39,6 @@ from storeformat.record.pending import HOLDING_TOPICS, PREFIXES
 from storeformat.storage import files, local_files, locations
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange, proven_ranges
-
-NEVER = 2**63 - 1
 
 SUFFIXES = (".jsonl", ".parquet")
 
@@ -99,7 +97,12 @@ def _where_else(options: QueryOptions) -> list[str]:
 def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Messages under a key, from the index or with ``--scan`` the log, and those still waiting for delivery."""
     if options.scan and runner is not None:
-        return _messages(*_stored_and_waiting(options, offline, runner))
+        wanted = Wanted(options.topic, options.key, begin=options.begin, end=options.end, waiting=True)
+        ranges = _checked_ranges(options, offline, runner)
+        rows = find(options, offline, runner, wanted, ranges)
+        task = FindEndedHalf(half_places(rows), row_rules(offline.store, bodies=True))
+        ended = runner.map("find what became of half messages", task, ranges) if task.half else ()
+        return _messages(*split_waiting(rows, options.topic, dict(ended)))
     offsets, of_topic, others = _indexed_under(options.topic, options, offline)
     held = [row for topic in HOLDING_TOPICS for row in _indexed_under(topic, options, offline)[1]]
     if not of_topic and not held:
@@ -119,22 +122,8 @@ def _indexed_under(
     key, most = options.key, options.max_messages
     offsets = offline.index_offsets(topic, key, max_num=most, begin=options.begin, end=options.end)
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
-    of_topic = [row for row in rows if row["topic"] == topic and has_key(row, key)]
+    of_topic = [row for row in rows if row["topic"] == topic and key in (row["uniq_key"], *(row["keys"] or ()))]
     return offsets, of_topic, len(rows) - len(of_topic)
-
-
-def _stored_and_waiting(
-    options: QueryOptions, offline: OfflineStore, runner: Runner
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    topic = options.topic
-    wanted = Wanted(topic=topic, key=options.key, begin=options.begin, end=options.end, waiting=True)
-    ranges = _checked_ranges(options, offline, runner)
-    rows = find(options, offline, runner, wanted, ranges)
-    ended: dict[tuple[int, int], int] = {}
-    if half := half_places(rows):
-        task = FindEndedHalf(half, row_rules(offline.store, bodies=True))
-        ended = dict(runner.map("find what became of half messages", task, ranges))
-    return split_waiting(rows, topic, ended)
 
 
 def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
@@ -154,7 +143,9 @@ def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | Non
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
         return _messages(find(options, offline, runner, wanted))
-    row = offline.message_at(options.topic, options.queue_id or 0, options.offset, bodies=options.bodies)
+    with offline.view(options.topic, options.queue_id or 0) as queue:
+        unit = queue.unit(options.offset)
+    row = None if unit is None else offline.record_at(int(unit["phy_offset"]), bodies=options.bodies)
     return _messages([row] if row is not None else [])
 
 
@@ -190,12 +181,11 @@ def find(
     offline: OfflineStore,
     runner: Runner,
     wanted: Wanted,
-    ranges: Sequence[ProvenRange] | None = None,
+    ranges: Sequence[ProvenRange] = (),
 ) -> list[dict[str, Any]]:
     """The first wanted messages in log order, up to ``max_messages``; ``ranges`` are already checked."""
-    ranges = _checked_ranges(options, offline, runner) if ranges is None else ranges
     task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), options.max_messages)
-    found = runner.map("find messages", task, ranges)
+    found = runner.map("find messages", task, ranges or _checked_ranges(options, offline, runner))
     return [plain_row(row) for row in found[: options.max_messages]]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.contract.options import QueryOptions
-from jobs.query.offline_store import OfflineStore, plain_row, row_rules, stored_at, utc_text
+from jobs.query.offline_store import OfflineStore, plain_row, row_rules, utc_text
 from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput
 from storeformat.kernels import PADDING
@@ -285,16 +285,9 @@ def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None
 def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:
     """What a message waits for, in words; the row needs ``store_timestamp_ms``."""
     queue = waiting.topics[0] if waiting.topics else topic
-    if waiting.queue_id is not None:
-        queue = f"{queue}:{waiting.queue_id}"
+    queue += "" if waiting.queue_id is None else f":{waiting.queue_id}"
     place = f"{row['topic']}:{row['queue_id']} at {row['queue_offset']}"
     due = "" if waiting.due is None else f", delivery due {utc_text(waiting.due)}"
-    stored = f"stored {utc_text(stored_at(row))}{due}"
-    what = {
-        "delayed": f"delayed message of {queue}",
-        "timer": f"timer message of {queue}",
-        "half": f"half message of {queue}",
-        "retried": f"to be consumed again, in {place}",
-        "dead": f"dead letter in {place}",
-    }[waiting.kind]
-    return f"{what}: {stored}"
+    what = {"retried": f"to be consumed again, in {place}", "dead": f"dead letter in {place}"}
+    stored = f"stored {utc_text(row['store_timestamp_ms'] or 0)}{due}"
+    return f"{what.get(waiting.kind, f'{waiting.kind} message of {queue}')}: {stored}"

@@ -247,9 +247,9 @@ def test_queues_that_a_broker_would_not_answer_from(placed: tuple[Path, list[Pla
     path.write_bytes(path.read_bytes() + b"\0")
     (path.parent / f"{200:020d}").touch()  # a broker was making it when it died
     with pytest.raises(NotAStore, match="a queue file has the wrong length"):
-        store.message_at("T", 1, 0)
+        list(store.units("T", 1))
     with pytest.raises(MissingInput, match="the store has no such consume queue"):
-        store.message_at("T", 9, 0)
+        list(store.units("T", 9))
 
 
 @pytest.mark.parametrize(

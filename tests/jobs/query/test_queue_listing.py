@@ -59,7 +59,7 @@ def placed() -> tuple[LogBuilder, list[Placed]]:
 @pytest.mark.golden
 @pytest.mark.parametrize("store", golden.stores(lambda store: store.is_plain)[::4], ids=str)
 def test_a_real_store_lists_what_its_log_has(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline_store, "_UNITS_AT_A_TIME", 7)
+    monkeypatch.setattr(offline_store, "_BYTES_AT_A_TIME", 30_000)
     root = golden.unpack(store)
     settings = tuple((name, str(store.settings[name])) for name in SETTINGS if name in store.settings)
     options = QueryOptions(
