@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -27,7 +28,7 @@ from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract.options import QueryOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.log.opening import OpenedStore, counting_task, open_store, read_log, with_queue_store
+from jobs.log.opening import counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
 from jobs.query.offline_store import OfflineStore, RocksDbStore, plain_row, row_rules
 from jobs.query.queue_listing import Listing, half_places, split_waiting
@@ -56,33 +57,28 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     """Answer the question; exit code 1 if nothing was found."""
     asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic != ""))
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
-    offline = _offline(store, options)
+    answer_of = _ANSWERS[options.kind]
     if options.scan:
         with (
             session.runner_for(reporter, "query", store.log_size) as runner,
             filled(store, reporter) as whole,
         ):
-            answer = _ANSWERS[options.kind](options, _offline(whole, options), runner)
+            answer = answer_of(options, OfflineStore(whole), runner)
     else:
-        answer = _ANSWERS[options.kind](options, offline, None)
+        store = with_queue_store(store)
+        offline = RocksDbStore(store) if store.queues_in.in_rocksdb else OfflineStore(store)
+        answer = answer_of(options, offline, None)
     found, notes = answer.pop("found"), answer.pop("notes", [])
     unknown = options.kind == "lag" and any(row["lag"] is None for row in answer["queues"])
     return reporter.report(
         "query",
         unknown=unknown,
-        store=offline.store.root,
+        store=store.root,
         kind=options.kind,
         found=found,
         **answer,
         notes=notes if found else [*notes, *_where_else(options)],
     )
-
-
-def _offline(store: OpenedStore, options: QueryOptions) -> OfflineStore:
-    if options.scan:
-        return OfflineStore(store)
-    store = with_queue_store(store)
-    return RocksDbStore(store) if store.queues_in.in_rocksdb else OfflineStore(store)
 
 
 def _where_else(options: QueryOptions) -> list[str]:
@@ -110,9 +106,7 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
         held = [row for topic in topics for row in _indexed_under(topic, options, offline)[1]]
     rows_of_all = sorted([*of_topic, *held], key=lambda row: int(row["commit_log_offset"]))
     answer = _messages(of_topic, split_waiting(rows_of_all, options.topic)[1])
-    answer["commit_log_offsets"] = offsets
-    answer["other_keys_of_the_same_hash"] = others
-    return answer
+    return {**answer, "commit_log_offsets": offsets, "other_keys_of_the_same_hash": others}
 
 
 def _indexed_under(
@@ -165,8 +159,9 @@ def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) 
     end = max((place.end for place in places), default=0)
     later = [place.first_at_or_after for place in places if place.first_at_or_after is not None]
     earlier = [place.last_at_or_before for place in places if place.last_at_or_before is not None]
-    found = min(later, default=end) if options.boundary == "lower" else max(earlier, default=begin)
-    within = later if options.boundary == "lower" else earlier
+    within, found = later, min(later, default=end)
+    if options.boundary == "upper":
+        within, found = earlier, max(earlier, default=begin)
     return {"found": int(bool(within)), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
@@ -200,15 +195,13 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
         raise UsageError("--group and --not-consumed go together, and not with --waiting")
     if options.export is not None:
         check_target(options.export)
-    begins: dict[int, int] = {}
-    if options.group is not None:
-        begins = dict(committed_offsets(offline.store).get((options.topic, options.group), {}))
+    committed = {} if options.group is None else committed_offsets(offline.store)
+    begins = committed.get((options.topic, options.group or ""), {})
     listing = Listing(offline, options, begins)
+    tables = _first(listing.tables(), options.most or (None if options.export else options.max_messages))
     if options.export is not None:
-        count = export(options.export, _first(listing.tables(), options.most))
-        answer: dict[str, Any] = {"found": count, "exported": options.export}
+        answer: dict[str, Any] = {"found": export(options.export, tables), "exported": options.export}
     else:
-        tables = _first(listing.tables(), options.most or options.max_messages)
         answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
     answer["notes"] = listing.notes
     if listing.lost_units:
@@ -221,12 +214,11 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
 
 
 def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
-    left = most
+    left = sys.maxsize if most is None else most
     for table in tables:
-        part = table if left is None else table.slice(0, left)
-        yield part
-        left = None if left is None else left - part.num_rows
-        if left == 0:
+        yield table.slice(0, left)
+        left -= table.num_rows
+        if left <= 0:
             return
 
 
@@ -258,17 +250,14 @@ def export(path: str, tables: Iterable[pa.Table]) -> int:
     """Write rows and return their number; after a failure there is no file."""
     whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
     with files.writing(path), whole as writer:
-        return _write_parquet(writer, tables) if path.endswith(".parquet") else _write_lines(writer, tables)
-
-
-def _write_lines(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
-    count = 0
-    for table in tables:
-        for row in table.to_pylist():
+        if path.endswith(".parquet"):
+            return _write_parquet(writer, tables)
+        count = 0
+        for row in (row for table in tables for row in table.to_pylist()):
             line = json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
             writer.write(line.encode("utf-8", "backslashreplace"))
-        count += table.num_rows
-    return count
+            count += 1
+        return count
 
 
 def _json_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -242,15 +242,20 @@ def split_waiting(
     waiting = []
     for row in rows:
         found = _waiting_for(row, topic) if row["topic"] != topic else None
-        if found is not None:
-            text = waiting_text(row, found, topic)
-            later = _later_copy(row, rows)
-            if later is not None:
-                what = "delivered" if later["topic"] == topic else f"stored again under {later['topic']}"
-                text += f"; {what} at offset {later['commit_log_offset']}"
-            elif found.kind == "half":
-                text += end_of_half(row, ended)
-            waiting.append({**row, "waits_for": text})
+        if found is None:
+            continue
+        fate = ""
+        if (later := _later_copy(row, rows)) is not None:
+            what = "delivered" if later["topic"] == topic else f"stored again under {later['topic']}"
+            fate = f"; {what} at offset {later['commit_log_offset']}"
+        elif found.kind == "half" and ended is None:
+            fate = ", waits for its producer to commit it, or was rolled back: --scan says which"
+        elif found.kind == "half":
+            ends = [ended[place] for place in half_places([row]) if ended and place in ended]
+            fate = (
+                f"; its producer rolled it back, or the broker gave it up, at offset {ends[0]}" if ends else OPEN_HALF
+            )
+        waiting.append({**row, "waits_for": waiting_text(row, found, topic) + fate})
     return own, waiting
 
 
@@ -270,16 +275,6 @@ def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str
         if same and other["commit_log_offset"] > offset:
             return other
     return None
-
-
-def end_of_half(row: dict[str, Any], ended: Mapping[tuple[int, int], int] | None) -> str:
-    """Fate of a half message without a later copy."""
-    if ended is None:
-        return ", waits for its producer to commit it, or was rolled back: --scan says which"
-    offset = next((ended[place] for place in half_places([row]) if place in ended), None)
-    if offset is None:
-        return OPEN_HALF
-    return f"; its producer rolled it back, or the broker gave it up, at offset {offset}"
 
 
 def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:

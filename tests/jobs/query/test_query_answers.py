@@ -151,15 +151,6 @@ def test_times(placed: tuple[Path, list[Placed]], boundary: Any, time: int, foun
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("boundary", "time", "found"), [("lower", 0, 1), ("lower", 2**60, 0), ("upper", 2**60, 1), ("upper", 0, 0)]
-)
-def test_times_by_the_rules_of_4_9(placed: tuple[Path, list[Placed]], boundary: Any, time: int, found: int) -> None:
-    """It begins with the times at which files were last changed."""
-    answer = ask(placed[0], "time", topic="T", queue_id=1, time=time, boundary=boundary, broker_version="4.9")
-    assert (answer["found"], answer["min_offset"], answer["max_offset"]) == (found, 0, 3)
-
-
 def test_a_queue_that_the_log_does_not_have_is_empty(placed: tuple[Path, list[Placed]]) -> None:
     assert ask(placed[0], "time", topic="T", queue_id=7, time=5, scan=True) == {
         "found": 0, "queue_offset": 0, "min_offset": 0, "max_offset": 0,
