@@ -41,8 +41,6 @@ from storeformat.storage import files, local_files, locations
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange, proven_ranges
 
-SUFFIXES = (".jsonl", ".parquet")
-
 _NOT_IN_INDEX = "the index does not have it; --scan reads the log itself, verify compares both"
 _NOTHING_FOUND = {
     "key": _NOT_IN_INDEX,
@@ -193,8 +191,11 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     """Messages of a topic in the order of its queues, or exported to a file."""
     if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):
         raise UsageError("--group and --not-consumed go together, and not with --waiting")
-    if options.export is not None:
-        check_target(options.export)
+    if options.export is not None and not options.export.endswith((".jsonl", ".parquet")):
+        raise UsageError("--export takes a file that ends in .jsonl or .parquet", found=options.export)
+    if options.export is not None and files.exists(options.export):
+        advice = "move it away, or name another one"
+        raise Refused("the file of --export exists", path=options.export, advice=advice)
     committed = {} if options.group is None else committed_offsets(offline.store)
     begins = committed.get((options.topic, options.group or ""), {})
     listing = Listing(offline, options, begins)
@@ -238,20 +239,12 @@ _ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[s
 }
 
 
-def check_target(path: str) -> None:
-    """Refuse a name without a known suffix, or an existing file."""
-    if not path.endswith(SUFFIXES):
-        raise UsageError("--export takes a file that ends in .jsonl or .parquet", found=path)
-    if files.exists(path):
-        raise Refused("the file of --export exists", path=path, advice="move it away, or name another one")
-
-
 def export(path: str, tables: Iterable[pa.Table]) -> int:
     """Write rows and return their number; after a failure there is no file."""
     whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
     with files.writing(path), whole as writer:
         if path.endswith(".parquet"):
-            return _write_parquet(writer, tables)
+            return _write_parquet(writer, iter(tables))
         count = 0
         for row in (row for table in tables for row in table.to_pylist()):
             line = json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
@@ -271,12 +264,11 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterable[pa.Table]) -> int:
-    count, rest = 0, iter(tables)
-    first = next(rest, pa.schema([]).empty_table())
+def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterator[pa.Table]) -> int:
+    count, first = 0, next(tables, pa.schema([]).empty_table())
     sink = SimpleNamespace(write=writer.write, flush=lambda: None, close=lambda: None, closed=False)
     with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), first.schema, compression="zstd") as parquet:
-        for table in chain([first], rest):
+        for table in chain([first], tables):
             parquet.write_table(table)
             count += table.num_rows
     return count

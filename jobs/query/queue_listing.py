@@ -39,7 +39,6 @@ _NEAR = 4 << 10
 """Bytes between two records that are cheaper to read than to skip."""
 _DECODED_AT_ONCE = 512
 """Records: those after a damaged one are checked again."""
-_EVER = (0, 2**63 - 1)
 OPEN_HALF = ", waits for its producer to commit it or to roll it back"
 _OF_WAITING = (
     "commit_log_offset", "topic", "queue_id", "queue_offset", "tags_code", "properties", "store_timestamp", "uniq_key",
@@ -85,7 +84,7 @@ class Listing:
             yield from _with_plain_bodies(table)
 
     def _waiting(self, topic: str, rules: RowRules) -> Iterator[pa.Table]:
-        ends = Listing(self.offline, self.options, notes=self.notes)._ends_of_waits(topic, rules)
+        ends = self._ends_of_waits(topic, rules)
         for holding in (*HOLDING_TOPICS, *self.offline.topics_with(*PREFIXES)):
             for table in self._topic(holding, rules):
                 found = {
@@ -100,48 +99,43 @@ class Listing:
     def _ends_of_waits(self, topic: str, rules: RowRules) -> dict[tuple[Any, Any], int]:
         """Log offset of the last record of each of ``_ends_of`` the messages that wait for a topic, -1 for none."""
         rules, op_rules = replace(rules, columns=_OF_WAITING), replace(rules, columns=(*_OF_WAITING, "body"))
+        waits = Listing(self.offline, self.options)
+        at_any_time = Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
         ends: dict[tuple[Any, Any], int] = {}
-        for holding in HOLDING_TOPICS:
-            for table in self._topic(holding, rules):
-                for _, row, waiting in _waiting_rows(table, topic, self.options.queue_id):
-                    ends |= dict.fromkeys(_ends_of(row, waiting), -1)
+        for table in (table for holding in HOLDING_TOPICS for table in waits._topic(holding, rules)):
+            for _, row, waiting in _waiting_rows(table, topic, self.options.queue_id):
+                ends |= dict.fromkeys(_ends_of(row, waiting), -1)
         for name in sorted({name for _, name in ends if isinstance(name, str)}):
             queue_ids = self.offline.queue_ids(name)
             if not queue_ids:
                 self.notes.append(f"no consume queue of {name}: if it is lost, what was delivered is listed, too")
-            for table in self._topic(name, rules, queue_ids, _EVER):
+            for table in at_any_time._topic(name, rules, queue_ids):
                 for row in table.select(("uniq_key", "commit_log_offset")).to_pylist():
                     place = (row["uniq_key"], name)
                     if place in ends:
                         ends[place] = max(ends[place], row["commit_log_offset"])
-        for table in (table for name in OP_TOPICS for table in self._topic(name, op_rules, times=_EVER)):
+        for table in (table for name in OP_TOPICS for table in at_any_time._topic(name, op_rules)):
             for row in table.to_pylist():
                 # as it is stored: no broker compresses it, and a few bytes could ask for gigabytes
                 places = ended_half(row["queue_id"], row["body"], dict(row["properties"] or ()))
                 ends |= dict.fromkeys(ends.keys() & set(places), row["commit_log_offset"])
         return ends
 
-    def _topic(
-        self,
-        topic: str,
-        rules: RowRules,
-        queue_ids: Sequence[int] | None = None,
-        times: tuple[int, int] | None = None,
-    ) -> Iterator[pa.Table]:
+    def _topic(self, topic: str, rules: RowRules, queue_ids: Sequence[int] | None = None) -> Iterator[pa.Table]:
         for queue_id in self.offline.queue_ids(topic) if queue_ids is None else queue_ids:
             for units in self.offline.units(topic, queue_id, self.committed.get(queue_id, 0)):
                 inside = units["phy_offset"] < self.log_end
                 self.beyond_end += int((~inside).sum())
-                table = self._records(units[inside], rules, times or (self.options.begin, self.options.end))
+                table = self._records(units[inside], rules)
                 if table.num_rows:
                     yield table
 
-    def _records(self, units: Structs, rules: RowRules, times: tuple[int, int]) -> pa.Table:
+    def _records(self, units: Structs, rules: RowRules) -> pa.Table:
         order = np.argsort(units["phy_offset"], kind="stable")
         block, found = self._read(units["phy_offset"][order], units["size"][order])
         self.lost_units += len(order) - len(found)
-        stored = block.heads.store_timestamp
-        keep = np.flatnonzero((stored >= times[0]) & (stored <= times[1]))
+        times = block.heads.store_timestamp
+        keep = np.flatnonzero((times >= self.options.begin) & (times <= self.options.end))
         batch = record_batch(_Gathered(**vars(block.take(keep))), rules)
         return pa.Table.from_batches([batch]).take(pa.array(np.argsort(order[found[keep]], kind="stable")))
 
