@@ -22,7 +22,6 @@ from storeformat.queues.topic_filter import selects
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names
 from storeformat.storage import files, locations
-from udfs.log.scan import SplitScan
 from udfs.table.proven_ranges import proven_blocks, proven_ranges
 from udfs.table.rows import record_batch
 
@@ -66,24 +65,19 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
     topics: dict[str, dict[str, Any]] = {}
     for scan in reading.scans:
         names = topic_names(scan.topics)
-        for code, queue_id, count in _queued(scan):
-            if not selects(options.topics, names[code], queue_id):
-                continue
-            row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
-            row["queues"].add(queue_id)
-            row["queued_messages"] += count
+        for runs, messages in ((scan.runs, scan.runs.counts), (scan.batch_runs, scan.batch_runs.messages)):
+            queues = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), messages.tolist(), strict=True)
+            for code, queue_id, count in queues:
+                if selects(options.topics, names[code], queue_id):
+                    row = topics.setdefault(names[code], {"topic": names[code], "queues": set(), "queued_messages": 0})
+                    row["queues"].add(queue_id)
+                    row["queued_messages"] += count
     by_size = sorted(topics.values(), key=lambda row: (-row["queued_messages"], row["topic"]))
     return {
         "log": size_text(reading.end - reading.begin),
         "segments": segments,
         "topics": [{**row, "queues": len(row["queues"])} for row in by_size],
     }
-
-
-def _queued(scan: SplitScan) -> Iterator[tuple[int, int, int]]:
-    runs, batches = scan.runs, scan.batch_runs
-    yield from zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), runs.counts.tolist(), strict=True)
-    yield from zip(batches.topic_codes.tolist(), batches.queue_ids.tolist(), batches.messages.tolist(), strict=True)
 
 
 class NoPlainEnd(Exception):
@@ -98,7 +92,9 @@ def _records(store: OpenedStore, options: InspectOptions, reporter: Reporter) ->
     except NoPlainEnd:
         with session.runner_for(reporter, "inspect", store.log_size) as runner:
             reading = read_log(store, options, runner)
-    rows = list(islice(proven_records(store, options, reading), limit))
+    proven = proven_ranges(reading.scans, options.from_offset or 0)
+    blocks = (block for part in proven for block in proven_blocks(part, store.decode_rules()))
+    rows = list(islice((row for block in blocks for row in _wanted_rows(block, store, options)), limit))
     return {**reading.facts(), "records": rows, "messages": len(rows)}
 
 
@@ -120,13 +116,6 @@ def records_from(store: OpenedStore, options: InspectOptions) -> Iterator[dict[s
                 if not (window.is_zero(walk.position, limit) and number == len(store.segments) - 1):
                     raise NoPlainEnd
                 return
-
-
-def proven_records(store: OpenedStore, options: InspectOptions, reading: LogReading) -> Iterator[dict[str, Any]]:
-    """Records of a proven reading from an offset on, in log order."""
-    for proven in proven_ranges(reading.scans, options.from_offset or 0):
-        for block in proven_blocks(proven, store.decode_rules()):
-            yield from _wanted_rows(block, store, options)
 
 
 def _wanted_rows(block: RecordBlock, store: OpenedStore, options: InspectOptions) -> Iterator[dict[str, Any]]:

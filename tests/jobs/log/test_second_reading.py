@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.here import tasks_here
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
+from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
@@ -42,7 +44,8 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
     asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
     assert query.by_key(asked, OfflineStore(store), Runner())["found"] == 6
     shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
-    assert len(list(inspection.proven_records(store, shown, reading))) == 6
+    with tasks_here():
+        assert inspection.run(shown, Reporter(quiet=True))["messages"] == 6
     read = load.row_reader(store, options, reading, 0, "UTC")
     assert sum(batch.num_rows for proven in read.ranges for batch in read.chunks(proven)) == 6
     rules = RowRules(store.dispatch_rules(), columns=("topic",))
