@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
-from storeformat.queues.queue_search import UNIT, offset_by_time, recovered_units
+from storeformat.queues.queue_search import UNIT, recovered_units
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
@@ -140,14 +141,18 @@ class OfflineStore:
         yield QueueView(int(firsts[0]) if len(firsts) else end, end, unit)
 
     def offset_by_time(self, topic: str, queue_id: int, time: int, *, upper: bool = False) -> dict[str, int]:
-        """Queue offset of a time, begin and end of the queue, and whether its first or last message answers."""
+        """First queue offset at or after a time, else the end; ``upper``: the last at or before it, else the begin.
+        ``found``: the queue's first or last message answers. Store times ascend, as in #binarySearchInQueueByTime.
+        """
         with self.view(topic, queue_id) as queue:
 
             def time_at(place: int) -> int:
                 unit = queue.unit(place)
                 return -1 if unit is None else self.store_time(int(unit["phy_offset"]), int(unit["size"]))
 
-            found = offset_by_time(queue.begin, queue.end, time_at, time, upper=upper)
+            bisect, places = bisect_right if upper else bisect_left, range(queue.begin, queue.end)
+            before = bisect(places, time, key=time_at)
+            found = queue.begin + (max(before - 1, 0) if upper else before)
             unit, times = queue.unit(found), [time_at(place) for place in {queue.begin, queue.end - 1}]
         return {
             "found": int(any(0 <= at <= time if upper else at >= time for at in times)),

@@ -1,13 +1,11 @@
-"""Units of a queue in files as a broker of 5.1.1 to 5.5.0 recovers them, and the queue offset of a time.
+"""Units of a queue in files as a broker recovers them (ConsumeQueue#recover, BatchConsumeQueue#recover).
 
-Mirrors ConsumeQueue#recover, #correctMinOffset and #binarySearchInQueueByTime, where store times ascend. A unit of a
-batch queue stands for ``messages`` messages from its queue offset on.
+A unit of a batch queue stands for ``messages`` messages from its queue offset on.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -17,15 +15,6 @@ from storeformat.queues import batch_consume_queue, consume_queue
 UNIT = np.dtype([("queue_offset", np.int64), ("messages", np.int64), ("phy_offset", np.int64), ("size", np.int64)])
 """``size`` is 0 where there is no message: a pre-blank, or an invalid unit."""
 RECOVERED_FILES = 3  # files that recovery checks, from the last on
-
-
-def offset_by_time(begin: int, end: int, time_at: Callable[[int], int], time: int, *, upper: bool = False) -> int:
-    """First queue offset of [begin, end) at or after a time, else ``end``; ``upper``: the last at or before it, else
-    ``begin``. ``time_at``: store time at a queue offset, -1 if the log does not hold it.
-    """
-    if upper:
-        return begin + max(bisect_right(range(begin, end), time, key=time_at) - 1, 0)
-    return begin + bisect_left(range(begin, end), time, key=time_at)
 
 
 def recovered_units(files: Iterable[tuple[int, bytes]], count: int, *, batch: bool) -> Iterator[Structs]:

@@ -1,11 +1,9 @@
-"""Ends of queues and offsets by time: answers of real brokers, and what they mean on queues with any times."""
+"""Ends of queues and offsets by time as real brokers answered them, and what recovery keeps of a queue."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import golden
 from support.rebuilding import SETTINGS, rules_of_release
 
@@ -14,7 +12,7 @@ from jobs.log.opening import open_store
 from jobs.query.offline_store import OfflineStore
 from storeformat.queues import batch_consume_queue
 from storeformat.queues import consume_queue as cq
-from storeformat.queues.queue_search import offset_by_time, recovered_units
+from storeformat.queues.queue_search import recovered_units
 
 # Where the running broker's begin is an older one than the first message that is there: a queue that was empty while
 # the head of the log was deleted.
@@ -42,16 +40,6 @@ def test_ends_and_times_are_those_the_real_broker_answered(store: golden.GoldenS
         found = [offline.offset_by_time(*place, time)["queue_offset"] for time in times]
         assert found == queue.get("offsetByTime", []), queue
     assert differing == BEFORE_A_START.get(store.name, {})
-
-
-@given(times=st.lists(st.integers(1, 12), max_size=30).map(sorted), begin=st.integers(0, 12), asked=st.integers(0, 14))
-def test_bounds_are_the_first_not_before_and_the_last_not_after(times: list[int], begin: int, asked: int) -> None:
-    lower, upper = (
-        offset_by_time(begin, begin + len(times), lambda place: times[place - begin], asked, upper=upper)
-        for upper in (False, True)
-    )
-    assert lower == begin + sum(time < asked for time in times)
-    assert upper == begin + max(sum(time <= asked for time in times) - 1, 0)
 
 
 def files_of(count: int, *holes: int) -> list[tuple[int, bytes]]:
