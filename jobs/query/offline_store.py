@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,11 +20,12 @@ from storeformat.limits import MAPPED_FILE
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_at
-from storeformat.queues.queue_search import UNIT, recovered_units
+from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
+from storeformat.store.queue_ends import RECOVERED_FILES
 from storeformat.store.queue_places import queue_id_of
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import BATCH_SIZE, SLOTS
@@ -58,6 +59,12 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
         else:
             shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return shown
+
+
+UNIT = np.dtype([("queue_offset", np.int64), ("messages", np.int64), ("phy_offset", np.int64), ("size", np.int64)])
+"""Of any queue. A batch's stands for ``messages`` messages from its queue offset on; ``size`` is 0 where there is no
+message: a pre-blank, or an invalid unit.
+"""
 
 
 class QueueView(NamedTuple):
@@ -186,6 +193,28 @@ class OfflineStore:
         index = [(index_file.parse_header(read(0, index_file.HEADER_SIZE)), read) for read in reads]
         hashed, slots = index_file.key_hash(topic, key), settings.number(SLOTS)
         return sorted(index_file.query_offsets(index, slots, hashed, max_num=max_num, begin=begin, end=end))
+
+
+def recovered_units(contents: Iterable[tuple[int, bytes]], count: int, *, batch: bool) -> Iterator[Structs]:
+    """``UNIT`` rows of each of ``count`` files, given as number in the name and content. Recovery trusts all but the
+    last three, and ends at the first invalid unit.
+    """
+    kind = batch_consume_queue if batch else consume_queue
+    for number, (position, content) in enumerate(contents):
+        stored = kind.parse_units(content)
+        valid = kind.is_valid(stored)
+        ends = number >= count - RECOVERED_FILES and not valid.all()
+        units = np.zeros(int((~valid).argmax()) if ends else len(stored), UNIT)
+        stored, valid = stored[: len(units)], valid[: len(units)]
+        if batch:
+            units["queue_offset"], units["messages"] = stored["msg_base_offset"], stored["batch_size"]
+        else:
+            units["queue_offset"], units["messages"] = position // kind.UNIT_SIZE + np.arange(len(units)), 1
+            valid = valid & ~consume_queue.is_pre_blank(stored)
+        units["phy_offset"], units["size"] = stored["phy_offset"], np.where(valid, stored["size"], 0)
+        yield units
+        if ends:
+            return
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.log.log_tail import LogTail
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.consume_queue import UNIT_SIZE
-from storeformat.queues.queue_search import RECOVERED_FILES
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, local_files, local_status
 from storeformat.storage.files import FileStatus
@@ -35,6 +34,7 @@ _HELD = 256  # fewer units in a queue's last file are kept: reopening 20,000 fil
 _AT_ONCE = 1 << 20  # units read at a time
 _FURTHEST = (1 << 63) - 1
 _NO_UNITS: Structs = np.zeros(0, consume_queue.UNIT)
+RECOVERED_FILES = 3  # files that recovery checks, from the last on (ConsumeQueue#recover)
 
 _NO_ROWS = np.zeros(0, np.int64)
 

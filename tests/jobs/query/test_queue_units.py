@@ -9,10 +9,9 @@ from support.rebuilding import SETTINGS, rules_of_release
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import open_store
-from jobs.query.offline_store import OfflineStore
+from jobs.query.offline_store import OfflineStore, recovered_units
 from storeformat.queues import batch_consume_queue
 from storeformat.queues import consume_queue as cq
-from storeformat.queues.queue_search import recovered_units
 
 # Where the running broker's begin is an older one than the first message that is there: a queue that was empty while
 # the head of the log was deleted.
