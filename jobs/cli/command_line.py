@@ -7,8 +7,10 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,22 +22,26 @@ from typing import Any, NoReturn
 
 from jobs.cli import standard_streams
 from jobs.contract import options as job_options
-from jobs.contract.options import JobOptions, LogOptions, QueryOptions, StoreOptions
-from jobs.contract.report import Interrupted, Report, failure_report, printable, write_metrics
+from jobs.contract.options import JobOptions, LogOptions, QueryOptions
+from jobs.contract.report import EXIT_CODES, Interrupted, Report, command, failure_report, printable, write_metrics
 from jobs.contract.reporter import Reporter
 from jobs.spark import launch, session
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 from storeformat.storage import locations
+from storeformat.store.setting_names import nearest_names
 
 PROGRAM = "spark-submit.sh"
-EXIT_CODES = """\
-exit codes:
-  0 done   1 differences, damage or loss, nothing found   2 refused   64 wrong command line   65 the input is not what
-  it should be   66 the input cannot be read   69 something needed is missing   70 a defect of this program   74 reading
-  or writing failed underway   129, 130, 143 interrupted by SIGHUP, Ctrl-C, SIGTERM"""
+_STORE = "--store /data/rocketmq/store --broker-conf /etc/rocketmq/broker.conf"
+_EXIT_CODES = textwrap.fill(
+    "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()), 116, subsequent_indent="  "
+)
 
-_GROUPS = {StoreOptions: "store", LogOptions: "reading the log", JobOptions: "output"}
+_RARE = frozenset({
+    "commitlog", "settings", "batch_topics", "keep_crc_failures", "until_offset", "split_size", "ignore_free_space",
+    "queue_store", "consumer_offsets_at", "time_zone", "metrics", "debug",
+})  # fmt: skip
+"""Options that help shows last."""
 _QUESTIONS = {
     "key": ("messages with a key (queryMsgByKey)", "topic key", "begin end scan bodies max_messages"),
     "id": (
@@ -76,6 +82,7 @@ class Job:
     module: str
     summary: str
     options: type[job_options.JobOptions]
+    example: str = ""
     runs_tasks: bool = True
     """False for jobs that read little and never start Spark."""
 
@@ -85,48 +92,62 @@ JOBS = {
         "jobs.cli.demo",
         "rebuild and analyse a bundled store that a real broker wrote; the place to start",
         job_options.DemoOptions,
+        "--output /tmp/demo",
     ),
     "recover": Job(
         "jobs.cli.recover",
         "say what is wrong with the store of a stopped broker, and with --yes mend it",
         job_options.RecoverOptions,
+        f"{_STORE} --yes",
     ),
     "rebuild": Job(
         "jobs.rebuild.rebuild",
         "rebuild consumequeue/, index/ and checkpoint from commitlog/",
         job_options.RebuildOptions,
+        f"{_STORE} --output /data/rebuilt",
     ),
     "publish": Job(
-        "jobs.publish.publish", "put a finished rebuild in place", job_options.PublishOptions, runs_tasks=False
+        "jobs.publish.publish",
+        "put a finished rebuild in place",
+        job_options.PublishOptions,
+        f"{_STORE} --from /data/rebuilt",
+        runs_tasks=False,
     ),
-    "restore": Job("jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, runs_tasks=False),
+    "restore": Job(
+        "jobs.publish.restore", "the way back from a publish", job_options.RestoreOptions, _STORE, runs_tasks=False
+    ),
     "preflight": Job(
         "jobs.preflight.preflight",
         "say whether a broker may be started on a store, and what its start would lose",
         job_options.PreflightOptions,
+        f"{_STORE} --broker-version 5.3.3",
         runs_tasks=False,
     ),
     "verify": Job(
         "jobs.verify.verify",
         "compare consume queues, index and checkpoint with the log",
         job_options.VerifyOptions,
+        _STORE,
     ),
     "query": Job(
         "jobs.query.query",
         "offline mqadmin: messages by key, id, offset or time",
         job_options.QueryOptions,
+        "--store /data/rocketmq/store key --topic orders --key 4711",
     ),
     # Not jobs.inspect: a module named like one of the standard library hides it as soon as jobs/ is on sys.path.
-    "inspect": Job("jobs.query.inspection", "what is in this log", job_options.InspectOptions),
+    "inspect": Job("jobs.query.inspection", "what is in this log", job_options.InspectOptions, _STORE),
     "load": Job(
         "jobs.table.load",
         "append what is new in the log to the Delta table `messages`, exactly once",
         job_options.LoadOptions,
+        f"{_STORE} --table /data/messages --cluster prod --broker a",
     ),
     "report": Job(
         "jobs.report.report",
         "bytes, messages and rates by topic, queue, tag, host, hour or date",
         job_options.ReportOptions,
+        "--table /data/messages --by topic",
     ),
 }
 
@@ -140,13 +161,17 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         epilog="Options before JOB go to Spark's spark-submit (--master, --conf, ...); `JOB --help` explains a job.\n"
         "Without a job: --setup only installs; --bundle FILE writes all that it fetches into one file, and\n"
         "--setup --from FILE installs from that without a network; --pack FILE writes the Python packages that\n"
-        "executors need.\n\n" + EXIT_CODES,
+        "executors need.\n\n" + _EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
     chosen = parser.add_subparsers(prog=PROGRAM, dest="job", required=True, metavar="JOB", title="jobs")
     for name, job in jobs.items():
         one = chosen.add_parser(
-            name, help=job.summary, description=job.summary[0].upper() + job.summary[1:] + ".", epilog=EXIT_CODES
+            name,
+            usage="%(prog)s [options]",
+            help=job.summary,
+            description=f"{job.summary[0].upper()}{job.summary[1:]}:\n  ./{PROGRAM} {name} {job.example}",
+            epilog=_EXIT_CODES,
         )
         add_arguments(one, job.options)
     return parser
@@ -157,7 +182,9 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_opti
     parser = build_parser(jobs)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=f"see ./{parser.prog} {parsed.job} --help")
+        add_arguments(one := Parser(), jobs[parsed.job].options)
+        near = nearest_names(unknown[0].partition("=")[0], re.findall("--[a-z-]+", one.format_help()))
+        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=_advice(near, f"{parser.prog} {parsed.job}"))
     return parsed.job, job_options.from_arguments(jobs[parsed.job].options, parsed)
 
 
@@ -186,6 +213,9 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             launch.become_spark_submit(spark_options, job_words)
         with orderly_signals():
             report = run_job(job_name, jobs[job_name], options, spark_options)
+        if getattr(options, "dry_run", False) and report.get("next") is None:
+            again = [word for word in arguments if word != "--dry-run"] + ["--yes"] * (job_name == "recover")
+            report["next"] = command("./spark-submit.sh", *again)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
             for line in traceback.format_exc().splitlines():
@@ -279,7 +309,7 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
         if options.json:
             print(report.to_json(ascii_only=str(sys.stdout.encoding).lower() != "utf-8"))  # noqa: T201
         elif not report.error_lines:
-            print(report.to_text())  # noqa: T201
+            print(report.to_text(verbose=options.verbose))  # noqa: T201
         sys.stdout.flush()
     except BrokenPipeError:  # its reader has gone: `... | head`
         standard_streams.end_stdout()
@@ -294,11 +324,22 @@ class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises UsageError, takes no abbreviations, and leaves defaults to the options classes."""
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, advice=f"see ./{self.prog} --help")
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        near = nearest_names(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else []
+        raise UsageError(message, advice=_advice(near, self.prog))
+
+
+def _advice(near: Sequence[str], program: str) -> str:
+    return (f"is it {' or '.join(near)}? " if near else "") + f"see ./{program} --help"
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=116)
 
 
 class Gather(argparse.Action):
@@ -316,13 +357,14 @@ def add_arguments(parser: Parser, kind: type[JobOptions]) -> None:
 
 
 def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) -> None:
-    """Add the options of a class, those of every job last; fields without a default are required if ``needed``."""
-    everyone, *others = (owner for owner in reversed(kind.__mro__) if issubclass(owner, JobOptions))
-    for owner in (*others, everyone):
-        group = parser.add_argument_group(_GROUPS[owner]) if owner in _GROUPS else parser
+    """Add the options of a class; fields without a default are required if ``needed``."""
+    groups = {title: parser.add_argument_group(title) for title in ("required", "common", "rare")}
+    for owner in (owner for owner in kind.__mro__ if issubclass(owner, JobOptions)):
         for field, hint in _hints(owner).items():  # type: ignore[arg-type]  # mypy takes instances' __hash__
             if hasattr(hint, "__metadata__"):  # as Annotated has
-                _add(group, field, hint, needed=needed and not hasattr(kind, field))
+                is_needed = needed and not hasattr(kind, field)
+                title = "required" if is_needed else "rare" if field in _RARE else "common"
+                _add(groups[title], field, hint, needed=is_needed)
 
 
 @cache

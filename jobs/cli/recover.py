@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, Artefact
 from jobs.contract.options import PublishOptions, RebuildOptions, RecoverOptions
-from jobs.contract.report import Report, command, size_text
+from jobs.contract.report import Report, command, counted, losses_text, reason_lines, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight import preflight
 from jobs.publish import publish
@@ -163,10 +163,7 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     if healed := rebuilt.get("healed_ranges"):
         lines.append(f"repair the log: {len(healed)} ranges from a replica")
     if rebuilt["damaged_ranges"]:
-        rows = rebuilt["losses"]
-        topics, queues = {row["topic"] for row in rows}, {(row["topic"], row["queue_id"]) for row in rows}
-        where = f", in {len(queues)} queues of {len(topics)} topics" if rows else ""
-        lines.append(f"repair the log: at least {rebuilt['lost_messages_at_least']:,} messages are lost{where}")
+        lines.append(f"repair the log: {losses_text(rebuilt) or 'no message is lost'}")
     lines.append(f"disk: {size_text(rebuilt['disk_bytes'])}")
     if rebuilt["dry_run"]:
         lines.append(f"time: {max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
@@ -181,20 +178,14 @@ def _report(
     only_planned = bool(plan) and not options.yes
     safe = look["answer"].startswith("safe")
     verdict = "run it again with --yes" if only_planned else "start the broker" if safe else "decide first"
-    lines = [f"{look['answer']}: {verdict}", f"{len(unsafe)} reasons not to start, {len(reasons) - len(unsafe)} notes"]
-    for reason in reasons:
-        lines.append(f"{'' if reason['unsafe'] else 'note: '}{reason['rule']}: {reason['what']}")
-        if reason["cure"] and not (only_planned and reason["recover"] not in ("", _DECIDE)):
-            lines.append(f"    {reason['cure']}")
+    figures = f"{counted(len(unsafe), 'reason')} not to start, {counted(len(reasons) - len(unsafe), 'note')}"
+    lines = [f"{look['answer']}: {verdict}", figures]
+    planned = {"cure": ""} if only_planned else {}
+    lines += reason_lines([reason | (planned if reason["recover"] not in ("", _DECIDE) else {}) for reason in reasons])
     lines += [("plan: " if only_planned else "done: ") + line for line in plan]
-    if only_planned:
-        conf = ["--broker-conf", options.broker_conf] if options.broker_conf else []
-        again = ["./spark-submit.sh", "recover", "--store", options.store, *conf]
-        again += [word for root in options.replicas for word in ("--replica", root)]
-        again += [word for name, text in options.settings for word in ("--set", f"{name}={text}")]
-        again += ["--broker-version", options.broker_version] if options.broker_version else []
-        lines.append(f"next: {command(*again, '--yes')}")
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
+    if not only_planned:  # else the same command with --yes
+        facts["next"] = "start the broker" if safe else ""
     report = reporter.report("recover", text=lines, **facts)
     report.update(losses)
     return report

@@ -32,8 +32,7 @@ Settings = Annotated[
 Replicas = Annotated[
     tuple[str, ...],
     Given(read.path, "ROOT", "--replica", many=True),
-    "a store with a copy of the log, such as a slave: replaces what is damaged or missing here, and with"
-    " consumer-offsets says what its broker knew of them",
+    "a store with a copy of the log, such as a slave: replaces what is damaged or missing here; repeatable",
 ]
 Topics = Annotated[
     tuple[TopicFilter, ...],
@@ -55,6 +54,7 @@ class JobOptions:
     report_file: Annotated[str | None, Given(read.path, "FILE", "--report"), "write the same object into FILE"] = None
     metrics: Annotated[str | None, FILE, "also write the outcome in Prometheus' text format"] = None
     quiet: Annotated[bool, "no progress and no notes on stderr"] = False
+    verbose: Annotated[bool, "all figures of the report"] = False
     debug: Annotated[bool, "Spark's log, and Java and Python stack traces, on stderr"] = False
 
     @property
@@ -74,14 +74,12 @@ class StoreOptions(JobOptions):
     broker_version: Annotated[
         str | None,
         RELEASE,
-        "whose rules apply: a release, such as 5.1.4, or 4.6 (up to 4.7.0), 4.8 (4.7.1 to 4.9.0), 4.9 (4.9.1 to"
-        " 4.9.8), 5.0 (5.0.0 to 5.1.0), 5.1 (5.1.1 to 5.1.4), 5.3 (5.2 and 5.3), 5.5 (5.4 and later); default: what"
-        " the store shows; the report says which and why",
+        "the broker's release, such as 5.1.4 (default: what the store shows)",
     ] = None
     batch_topics: Annotated[
         tuple[str, ...],
         Given(read.name, "TOPIC", "--batch-topic", many=True),
-        "a BatchCQ topic (default: what config/topics.json and batchconsumequeue/ say); repeatable",
+        "a BatchCQ topic (default: as topics.json and batchconsumequeue/ say); repeatable",
     ] = ()
 
 
@@ -92,7 +90,7 @@ class LogOptions(StoreOptions):
     on_damage: Annotated[
         DamagePolicy,
         Given(get_args(DamagePolicy)),
-        "at a damaged record: refuse the log (default), end there as broker recovery does, or continue past it",
+        "at damage: refuse the log (default), end there as a broker does, or continue past it",
     ] = "fail"
     keep_crc_failures: Annotated[bool, "with salvage: keep a record if nothing but the CRC of its body is wrong"] = (
         False
@@ -121,31 +119,27 @@ class RebuildOptions(LogOptions):
     repair_log: Annotated[
         str | None,
         Given(read.path, "DIR2"),
-        "with salvage or --replica: write repaired copies of the damaged segments, which a broker reads to the"
-        " end; records that it skips take the place of what is lost",
+        "with salvage or --replica: write repaired copies of damaged segments, with fillers for what is lost",
     ] = None
     topics: Topics = ()
     only: Annotated[
         tuple[Artefact, ...],
         Given(read.rebuilt_artefacts, "LIST"),
-        "some of consumequeue,index,checkpoint (the default), consumer-offsets (config/consumerOffset.json),"
-        " delay-offsets (config/delayOffset.json) and timers (timerlog/, config/timercheck)",
+        "some of consumequeue,index,checkpoint (the default), consumer-offsets, delay-offsets, timers",
     ] = ARTEFACTS
     queue_store: Annotated[
         QueueStoreKind | None,
         Given(get_args(QueueStoreKind)),
-        "where the consume queues go: files, or the database of brokers with storeType=defaultRocksDB (needs the"
-        " extra rocksdb); default: as broker.conf and the store say",
+        "files, or the database of storeType=defaultRocksDB (default: as broker.conf and the store say)",
     ] = None
     topics_json: Annotated[
         bool,
-        "also make config/topics.json: what the store still has of it, and every other topic with as many queues"
-        " as the log shows; `publish` puts it into the store",
+        "also make config/topics.json, with as many queues as the log shows where the file is lost",
     ] = False
     consumer_offsets_at: Annotated[
         int | None,
         Given(read.milliseconds, "TIME"),
-        "with consumer-offsets: every group begins at the first message that was stored at or after this time",
+        "with consumer-offsets: every group begins at the first message stored at or after this time",
     ] = None
     """Milliseconds; without it groups keep their committed offsets."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
@@ -206,6 +200,10 @@ class RecoverOptions(PreflightOptions):
     ] = None
     yes: Annotated[bool, "carry out the plan (default: print it)"] = False
     scans_log = True
+
+    @property
+    def dry_run(self) -> bool:
+        return not self.yes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,10 +35,25 @@ _UNSAFE = re.compile(
 )
 """Controls, line ends, direction marks, surrogates and zero-width characters: a terminal obeys or hides them."""
 
+EXIT_CODES = {
+    "0": "done, or safe to start",
+    "1": "differences, damage or loss, not safe to start, an unknown answer, nothing found",
+    "2": "refused",
+    "64": "wrong command line",
+    "65": "not a proper store",
+    "66": "cannot be read",
+    "69": "something is missing",
+    "70": "a defect of this program",
+    "74": "reading or writing failed",
+    "129, 130, 143": "interrupted by SIGHUP, Ctrl-C, SIGTERM",
+}
+"""Their meaning, as help, README and runbook have it."""
+
 EXIT_CODE_OF_STATUS = {
     "ok": 0, "differences": 1, "damaged": 1, "unsafe": 1, "unknown": 1, "nothing_found": 1, "refused": 2, "error": 70,
 }  # fmt: skip
 _LOSSES = ("damaged_ranges", "kept_records", "lost_messages", "lost_messages_at_least")
+_HEAD = ("verdict", "figures", "reasons", "next")
 
 
 def printable(text: str) -> str:
@@ -65,7 +80,9 @@ def _masked(value: Any) -> Any:
 
 
 class Report(dict[str, Any]):
-    """What a job found and did; ``text`` replaces the generic text form, ``error_lines`` go to stderr."""
+    """What a job found and did: ``verdict`` and ``figures`` are the first lines, ``next`` is the command in the last;
+    ``text`` replaces the lines between, ``error_lines`` go to stderr.
+    """
 
     def __init__(
         self,
@@ -86,23 +103,42 @@ class Report(dict[str, Any]):
         text = json.dumps(facts, ensure_ascii=ascii_only, default=_plain)
         return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
-    def to_text(self) -> str:
-        if self.text is not None:
-            return "\n".join(map(printable, self.text))
+    def to_text(self, *, verbose: bool = False) -> str:
+        """The text form: notes and lists, or ``verbose`` all facts."""
+        lines = [self[name] for name in _HEAD[:2] if self.get(name)] + reason_lines(self.get("reasons", ()))
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
-        width = max(map(len, facts))
-        lines: list[str] = []
+        facts = {name: value for name, value in facts.items() if name not in _HEAD}
+        if lines and not verbose:
+            facts = {name: value for name, value in facts.items() if name == "notes" or _is_table(value)}
+        if self.text is not None:
+            lines, facts = list(self.text), facts if verbose else {}
+        width = max(map(len, facts), default=0)
         for name, value in facts.items():
-            shown = [printable(line) for line in _show(name, value)]
-            lines.append(f"{name.replace('_', ' '):<{width}}  {shown[0]}")
-            lines += [f"{'':<{width}}  {line}" for line in shown[1:]]
-        return "\n".join(lines)
+            first, *others = _show(name, value)
+            lines.append(f"{name.replace('_', ' '):<{width}}  {first}")
+            lines += [f"{'':<{width}}  {line}" for line in others]
+        if self.get("next"):
+            lines.append(f"next: {self['next']}")
+        return "\n".join(map(printable, lines))
 
     def write(self, path: str) -> None:
         try:
             local_files.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
         except OSError as error:
             raise WriteFailed(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and isinstance(value[0], Mapping)
+
+
+def reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Reasons of ``preflight`` for a person, each with its cure."""
+    lines = []
+    for reason in reasons:
+        lines.append(f"{'' if reason['unsafe'] else 'note: '}{reason['rule']}: {reason['what']}")
+        lines += [f"    {reason['cure']}"] if reason["cure"] else []
+    return lines
 
 
 def _plain(value: Any) -> Any:
@@ -238,6 +274,35 @@ def status_of(facts: Mapping[str, Any], *, differs: bool = False, damaged: bool 
     if not str(facts.get("answer", "safe")).startswith("safe"):
         return "unsafe"
     return "unknown" if unknown else "ok" if facts.get("found", True) else "nothing_found"
+
+
+def losses_text(facts: Mapping[str, Any]) -> str:
+    """The lost messages of a log that was read: ``6 messages are lost in 6 queues of 3 topics``; empty for none."""
+    if not (least := facts.get("lost_messages_at_least")):
+        return ""
+    rows, at_least = facts["losses"], "" if facts["lost_messages"] == least else "at least "
+    topics, queues = {row["topic"] for row in rows}, {(row["topic"], row["queue_id"]) for row in rows}
+    where = f" in {counted(len(queues), 'queue')} of {counted(len(topics), 'topic')}" if rows else ""
+    return f"{at_least}{counted(least, 'message')} {'is' if least == 1 else 'are'} lost{where}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def job_command(job: str, store: str, broker_conf: str | None = None, *words: str) -> str:
+    """Command line of a job on a store."""
+    conf = () if broker_conf is None else ("--broker-conf", broker_conf)
+    return command("./spark-submit.sh", job, "--store", store, *conf, *words)
+
+
+def step_after(look: Mapping[str, Any], store: str, broker_conf: str | None) -> str | None:
+    """What to do after an answer of ``preflight``; None where a person must decide."""
+    if str(look["answer"]).startswith("safe"):
+        return "start the broker"
+    mends = any(reason["recover"] not in ("", "decide") for reason in look["reasons"])
+    return job_command("recover", store, broker_conf) if mends else None
 
 
 def command(*words: str) -> str:

@@ -17,7 +17,7 @@ class Reporter:
     """Clock, notes, progress and report of one run, thread-safe; ``interval`` is seconds between lines."""
 
     def __init__(
-        self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 30.0, dated: bool = False
+        self, *, quiet: bool = False, stream: TextIO | None = None, interval: float = 10.0, dated: bool = False
     ) -> None:
         self.begun = time.monotonic()
         self.notes: list[str] = []

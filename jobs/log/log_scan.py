@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jobs.contract.options import DamagePolicy
+from jobs.contract.report import counted, losses_text, size_text
 from jobs.log.losses import DAMAGE, Losses, account_for_queues
 from jobs.log.queue_runs import DamagedBytes, QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, without_older_segments
@@ -134,6 +135,13 @@ class LogReading:
         begin = self.unfinished.begin
         text = f"the last record, at offset {begin}, was not written to its end, and only zeros follow: the log ends"
         return [f"{text} before it, as with a broker; one message is lost that was not acknowledged or not yet flushed"]
+
+    @property
+    def figures(self) -> str:
+        """Its messages and bytes, and what is lost, in words."""
+        size = size_text(self.end - self.begin)
+        sound = "damaged, and no message is lost" if self.is_damaged else "no message is lost"
+        return f"{counted(self.records, 'message')} in {size} of log; {losses_text(self.losses.facts()) or sound}"
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.contract.options import PreflightOptions
-from jobs.contract.report import Report
+from jobs.contract.report import Report, step_after
 from jobs.contract.reporter import Reporter
 from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log, settings_and_paths
 from jobs.preflight.reason import Answer, Reason, answer_of
@@ -98,6 +98,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         "preflight",
         text=[*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"],
         **answer.facts(),
+        next=step_after(answer.facts(), options.store, options.broker_conf),
         store=store.root,
         log_begin=store.log.begin,
         log_end=store.tail.end,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+from jobs.contract.report import reason_lines
+
 SAFE = "safe to start"
 SAFE_BUT = "safe to start, but read this first"
 UNSAFE = "not safe to start"
@@ -77,11 +79,7 @@ class Answer:
 
     def lines(self) -> list[str]:
         """Returns the answer for a person: first line, then reasons, each with its cure."""
-        lines = [self.first_line]
-        for reason in self.reasons:
-            words = (f"{'' if reason.unsafe else 'note: '}{reason.rule}: {reason.what}", f"    {reason.cure}".rstrip())
-            lines += filter(None, words)
-        return lines
+        return [self.first_line, *reason_lines([reason.facts() for reason in self.reasons])]
 
 
 def answer_of(reasons: Sequence[Reason]) -> Answer:

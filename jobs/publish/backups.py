@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from jobs.contract.report import command
+from jobs.contract.options import PublishOptions, RestoreOptions
+from jobs.contract.report import Report, command, step_after
+from jobs.contract.reporter import Reporter
 from jobs.publish import swap
 from jobs.publish.swap import (
     FINISHED,
@@ -109,6 +111,21 @@ def would_settle(item: Swap, how: str) -> dict[str, Any]:
     """Report facts of a dry run that found an interrupted swap."""
     note = f"the {item.journal.kind} {item.name} was cut short; it would be {how} first"
     return {"store": item.root, "backup": item.name, "dry_run": True, "notes": [note]}
+
+
+def swap_report(
+    job: str, facts: dict[str, Any], reporter: Reporter, options: PublishOptions | RestoreOptions
+) -> Report:
+    """The report of a swap, with the answer of ``preflight`` first."""
+    placed = facts.get("replaced") or facts.get("restored") or ["nothing"]
+    done = ("would be " if options.dry_run else "") + job.removesuffix("e") + "ed"
+    if "answer" in facts:
+        facts["verdict"] = f"{done}, {facts['answer']}"
+        facts["next"] = step_after(facts, options.store, options.broker_conf)
+    else:
+        facts["verdict"] = done
+    facts["figures"] = f"{', '.join(placed)}; what was there is in {BACKUP}/{facts.get('backup')}"
+    return reporter.report(job, **facts)
 
 
 def swap_facts(

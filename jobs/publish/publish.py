@@ -50,7 +50,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
             facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={where}"]
         version = None if made.broker_version == DEFAULT else made.broker_version  # it may be assumed
         facts |= start_facts(root, options.broker_conf, given, version)
-    return reporter.report("publish", **facts)
+    return backups.swap_report("publish", facts, reporter, options)
 
 
 def _refuse_elsewhere(root: str, source: str) -> None:

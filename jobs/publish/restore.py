@@ -24,7 +24,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
         facts = _restore(root, options, reporter)
     if not options.dry_run:
         facts |= start_facts(root, options.broker_conf)
-    return reporter.report("restore", **facts)
+    return backups.swap_report("restore", facts, reporter, options)
 
 
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from jobs.contract.options import InspectOptions
-from jobs.contract.report import Report, size_text
+from jobs.contract.report import Report, job_command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
@@ -42,6 +42,9 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
             whole = restored(store, options, runner, work, refuses=False)
             reading = read_log(whole.store, options, runner)
         facts = {**reading.facts(), **whole.facts(), **contents(store, reading, options)}
+        facts["verdict"] = "the log is damaged" if reading.is_damaged else "the log is sound"
+        job = "recover" if reading.is_damaged else "verify"
+        facts |= {"figures": reading.figures, "next": job_command(job, options.store, options.broker_conf)}
         reporter.note(*whole.notes, *reading.notes)
     damaged = any(facts.get(name) for name in ("absent_ranges", "healed_ranges"))
     return reporter.report("inspect", damaged=damaged, **store.facts(), **facts)

@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from jobs.consumer_offsets.plan import refuse_where_unread
 from jobs.contract.option_values import CONSUMER_OFFSETS
 from jobs.contract.options import RebuildOptions, narrow_to_queues
-from jobs.contract.report import Report
+from jobs.contract.report import Report, counted, job_command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
@@ -26,7 +26,7 @@ from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
 from storeformat.storage import files, locations, outputs
-from storeformat.store.layout import BACKUP
+from storeformat.store.layout import ABORT, BACKUP
 
 _CHUNK = 8 << 20
 
@@ -136,15 +136,23 @@ def _report(
     reading, store = built.reading, whole.store
     large = size_note(built.planned_bytes, reading.end - reading.begin)
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *built.notes)
+    damaged = reading.is_damaged or not whole.is_held
+    verdict = "would be rebuilt" if options.dry_run else "rebuilt"
+    verdict += " past damage" if damaged else ", but not all that the broker had is known" if built.lacks_state else ""
+    entries = f"{counted(built.facts.get('queues', 0), 'queue')}, {built.facts.get('index_entries', 0):,} index entries"
+    made = f"{entries}, {size_text(built.facts.get('disk_bytes', 0))} on disk"
     return reporter.report(
         "rebuild",
-        damaged=reading.is_damaged or not whole.is_held or built.lacks_state,
+        verdict=f"{verdict}: {', '.join(options.only)}",
+        figures=f"{reading.figures}; {made}",
+        damaged=damaged or built.lacks_state,
         **store.facts(),
         **reading.facts(),
         **whole.facts(),
         stages=runner.stages,
         **built.facts,
         output=None if options.dry_run else locations.absolute(options.output),
+        next=_next_step(options, store, repaired),
         repaired_segments=repaired,
         dry_run=options.dry_run,
         queue_store=store.queues_in.kind if "consumequeue" in options.only else None,
@@ -155,6 +163,14 @@ def _report(
             in_rocksdb=store.queues_in.in_rocksdb,
         ),
     )
+
+
+def _next_step(options: RebuildOptions, store: OpenedStore, repaired: list[str]) -> str | None:
+    if options.dry_run or repaired:  # a person chooses where the repaired log goes
+        return None
+    crash = ["--after-crash"] if files.exists(store.place(ABORT)) else []
+    output = locations.absolute(options.output)
+    return job_command("publish", store.root, options.broker_conf, "--from", output, *crash)
 
 
 def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) -> list[str]:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
-from jobs.contract.report import Report
+from jobs.contract.report import Report, command, counted, job_command
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
@@ -111,6 +111,12 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
         reporter.note(*notes)
+    if (begin := facts.get("repair_from")) is not None:
+        table = ("--table", options.table, "--cluster", options.cluster, "--broker", options.broker)
+        again = job_command("load", options.store, options.broker_conf, *table, "--repair-from", str(begin))
+        facts |= {"verdict": "the log is sound again, and rows were read past its damage", "next": again}
+    if not options.dry_run:
+        facts.setdefault("next", command("./spark-submit.sh", "report", "--table", options.table))
     return reporter.report("load", **store.facts(), **facts)
 
 
@@ -349,7 +355,13 @@ class Load:
         if self._topics and commit and not commit.rows and reading and reading.end > window.rows_from:
             self._reporter.warn(f"no new message is of {', '.join(self._topics)}")  # a name mistyped?
         self._warn_of_deliveries(commit, table, window)
+        verdict = f"nothing new: the table has the log up to offset {end}"
+        if commit or self._options.dry_run:
+            rows = f"{counted(commit.rows, 'row')} loaded" if commit else "would be loaded"
+            verdict = f"{rows}: offsets {window.rows_from} to {end} of the log"
         return {
+            "verdict": verdict,
+            "figures": reading.figures if reading and (commit or damaged or self._options.dry_run) else None,
             "damaged": damaged,
             **(reading.facts() if reading else {"log_begin": self._store.segments[0].base, "log_end": end}),
             "table": self._path,

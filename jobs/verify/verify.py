@@ -19,7 +19,7 @@ import numpy as np
 from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.contract.option_values import CONSUMER_OFFSETS
 from jobs.contract.options import VerifyOptions, narrow_to_queues
-from jobs.contract.report import Report
+from jobs.contract.report import Report, job_command
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
@@ -68,8 +68,12 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         verdicts.note(earlier)
     reporter.note(*whole.notes, *reading.notes)
     facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
+    compared = ", ".join(options.only).replace(CONSUMER_OFFSETS, "committed offsets")
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(verdicts.counts.items()))
     return reporter.report(
         "verify",
+        verdict=f"differences from the log: {causes}" if causes else f"no difference from the log: {compared}",
+        figures=reading.figures,
         differs=any(row["first_difference"] is not None for row in whole.replicas),
         damaged=reading.is_damaged or bool(whole.absent or whole.healed),
         **store.facts(),
@@ -79,8 +83,17 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         hazard_counts=dict(sorted(verdicts.hazard_counts.items())),
         hazards=verdicts.hazards,
         notes=verdicts.notes,
-        next="preflight says whether a broker may be started on this store",
+        next=_next_step(options, reading, verdicts),
     )
+
+
+def _next_step(options: VerifyOptions, reading: LogReading, verdicts: Verdicts) -> str:
+    if reading.is_damaged:
+        return job_command("recover", options.store, options.broker_conf)
+    if verdicts.counts:
+        output = locations.absolute(options.store) + ".rebuilt"
+        return job_command("rebuild", options.store, options.broker_conf, "--output", output)
+    return job_command("preflight", options.store, options.broker_conf)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+from collections.abc import Iterable
 from importlib import resources
 
 _TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text(encoding="ascii")
@@ -43,7 +44,7 @@ def is_known(name: str, version: str) -> bool:
     return row is None or version not in _LACK.get(row["releases"].partition(" ")[0], ())
 
 
-def nearest_names(name: str) -> list[str]:
-    """Up to three similar names, best first, ignoring case."""
-    by_lower = {known.lower(): known for known in EFFECTS}
+def nearest_names(name: str, known: Iterable[str] = EFFECTS) -> list[str]:
+    """Up to three similar names, best first, ignoring case; by default of settings."""
+    by_lower = {other.lower(): other for other in known}
     return [by_lower[found] for found in difflib.get_close_matches(name.lower(), sorted(by_lower), 3, 0.7)]

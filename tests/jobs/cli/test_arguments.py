@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from jobs.cli import command_line
-from jobs.cli.command_line import EXIT_CODES, JOBS, build_parser, parse
+from jobs.cli.command_line import JOBS, build_parser, parse
 from jobs.contract.options import JobOptions, TopicFilter
+from jobs.contract.report import EXIT_CODES
 from storeformat import errors
 
 LOG = (
     "--store --commitlog --broker-conf --set --broker-version --batch-topic --on-damage --keep-crc-failures"
     " --until-offset --split-size"
 )
-OUTPUT = "--json --report --metrics --quiet --debug"
+OUTPUT = "--json --report --metrics --quiet --verbose --debug"
 QUERY = f"{LOG} {OUTPUT} --topic --bodies"
 
 TAKES = {
@@ -117,6 +118,7 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
     "--topics-json": (None, "", "topics_json", True),
     "--until-offset": ("N", "0", "until_offset", 0),
     "--waiting": (None, "", "waiting", True),
+    "--verbose": (None, "", "verbose", True),
     "--with-bodies": (None, "", "with_bodies", True),
 }
 """Of each option: what stands for its value in the help, a value, the field that it sets, and to what."""
@@ -268,9 +270,21 @@ def test_help_names_jobs_and_questions() -> None:
         assert re.search(rf"^    {name}\s+{job.summary[0]}", said, re.MULTILINE)
         assert f"spark-submit.sh {name} " in parser_of(name).format_help()
     assert all(option in said for option in ("--bundle FILE ", "--setup --from FILE ", "--pack FILE "))
-    assert all(parser_of(name).format_help().endswith(f"\n\n{EXIT_CODES}\n") for name in ("", *JOBS))
     said = parser_of("query").format_help()
     for question in ("key", "id", "offset", "time", "list", "lag"):
         assert re.search(rf"^    {question} +[a-z]", said, re.MULTILINE)
         assert f"spark-submit.sh query --store ROOT {question} " in parser_of(f"query {question}").format_help()
-    assert all(f"\n{title}\n" in said for title in ("store:", "reading the log:", "output:"))
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_help_of_a_job_has_an_example_the_options_and_the_exit_codes(job: str) -> None:
+    lines = parser_of(job).format_help().splitlines()
+    example = lines[3].split()
+    assert example[:2] == ["./spark-submit.sh", job]
+    assert parse(example[1:], JOBS)[0] == job
+    assert [line for line in lines if line in ("required:", "common:", "rare:")] == sorted(
+        {"required:", "common:", "rare:"} & {*lines}, key="required: common: rare:".index
+    )
+    exit_codes = " ".join(" ".join(lines[lines.index("", -4) :]).split())
+    assert exit_codes == "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+    assert len(lines) <= 50

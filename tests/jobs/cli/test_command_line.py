@@ -49,7 +49,12 @@ class TestParsing:
     def test_an_unknown_option_is_the_jobs(self) -> None:
         with pytest.raises(errors.UsageError, match="--frm 5") as wrong:
             parse(["inspect", "--store", "S", "--frm", "5"], JOBS)
-        assert wrong.value.advice == "see ./spark-submit.sh inspect --help"
+        assert wrong.value.advice == "is it --from? see ./spark-submit.sh inspect --help"
+
+    def test_an_unknown_job_is_told_the_nearest(self) -> None:
+        with pytest.raises(errors.UsageError, match="invalid choice: 'rebuld'") as wrong:
+            parse(["rebuld", "--store", "S"], JOBS)
+        assert wrong.value.advice == "is it rebuild? see ./spark-submit.sh --help"
 
 
 # --------------------------------------------------------------------------------------------------------- running jobs

@@ -12,9 +12,7 @@ from support.here import tasks_here
 from support.start_cases import ROWS, Row
 from support.store_to_start import StoreToStart, healthy_store
 
-from jobs.cli.recover import run
-from jobs.contract.options import RecoverOptions
-from jobs.contract.reporter import Reporter
+from jobs.cli.command_line import main
 from jobs.preflight.reason import ROWS as RULES
 from storeformat.javaproperties import as_written
 
@@ -49,12 +47,12 @@ def test_what_can_be_made_again_is(row: Row, release: str, tmp_path: Path) -> No
     assert not Path(f"{store.root}.recover").exists()
 
 
-def text_of(store: StoreToStart, *, yes: bool = False) -> list[str]:
-    options = RecoverOptions(
-        store=str(store.root), settings=tuple(store.conf.items()), broker_version=store.version, yes=yes
-    )
+def text_of(store: StoreToStart, capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
+    given = [word for name, value in store.conf.items() for word in ("--set", f"{name}={value}")]
+    line = ["recover", "--store", str(store.root), *given, "--broker-version", store.version or "", "--quiet", *more]
     with tasks_here():
-        return list(run(options, Reporter(quiet=True)).text or ())
+        main(line)
+    return capsys.readouterr().out.splitlines()
 
 
 def without_queues(tmp_path: Path) -> StoreToStart:
@@ -63,16 +61,16 @@ def without_queues(tmp_path: Path) -> StoreToStart:
     return store
 
 
-def test_the_plan_and_its_end_in_words(tmp_path: Path) -> None:
+def test_the_plan_and_its_end_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = without_queues(tmp_path)
-    lines = text_of(store)
+    lines = text_of(store, capsys)
     assert lines[0] == "not safe to start: run it again with --yes"
     assert lines[-1].startswith("next: ./spark-submit.sh recover --store ")
     assert lines[-1].endswith(" --yes")
     assert any(line.startswith("plan: make again: consumequeue, index, checkpoint") for line in lines)
-    lines = text_of(store, yes=True)
+    lines = text_of(store, capsys, "--yes")
     assert lines[0].startswith("safe to start")
-    assert lines[0].endswith(": start the broker")
+    assert (lines[0].partition(": ")[2], lines[-1]) == ("start the broker", "next: start the broker")
     back = next(line for line in lines if line.startswith("done: the way back: "))
     assert re.fullmatch(r"done: the way back: ./spark-submit.sh restore --store \S+ --backup \S+", back)
 

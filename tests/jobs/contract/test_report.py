@@ -33,6 +33,7 @@ from jobs.contract.report import (
     Interrupted,
     Report,
     failure_report,
+    losses_text,
     printable,
     size_text,
     status_of,
@@ -440,3 +441,27 @@ def test_metrics_need_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         reports.write_metrics(str(tmp_path / "m"), Report("demo"), "")
     assert str(caught.value) == "--metrics needs the package prometheus-client"
     assert caught.value.advice == "./spark-submit.sh --setup installs it"
+
+
+def test_text_begins_with_the_verdict_and_ends_with_the_next_command() -> None:
+    row = {"rule": "r", "what": "w", "cure": "c", "unsafe": True}
+    head = {"verdict": "damaged", "figures": "6 messages", "reasons": [row], "next": "go"}
+    report = Report("verify", "damaged", **head, messages=6, losses=[{"topic": "T"}], stages={"scan": 1}, notes=["n"])
+    first = "damaged\n6 messages\nr: w\n    c\n"
+    assert report.to_text() == f"{first}losses  topic T\nnotes   n\nnext: go"
+    shown = "job       verify\nstatus    damaged\nmessages  6\nlosses    topic T\nstages    scan: 1\nnotes     n\n"
+    assert report.to_text(verbose=True) == f"{first}{shown}next: go"
+
+
+@pytest.mark.parametrize(
+    ("lost", "least", "queues", "text"),
+    [
+        (0, 0, [], ""),
+        (1, 1, [("A", 0)], "1 message is lost in 1 queue of 1 topic"),
+        (6, 6, [("A", 0), ("A", 1), ("B", 0)], "6 messages are lost in 3 queues of 2 topics"),
+        (0, 1200, [], "at least 1,200 messages are lost"),
+    ],
+)
+def test_losses_in_words(lost: int, least: int, queues: list[tuple[str, int]], text: str) -> None:
+    rows = [{"topic": topic, "queue_id": queue_id} for topic, queue_id in queues]
+    assert losses_text({"lost_messages": lost, "lost_messages_at_least": least, "losses": rows}) == text

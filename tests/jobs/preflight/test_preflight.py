@@ -50,8 +50,8 @@ def preflight(store: StoreToStart, *options: str, conf: bool = True) -> subproce
 
 def test_safe(store: StoreToStart) -> None:
     done = preflight(store)
-    answer, seen, unseen = done.stdout.splitlines()
-    assert (done.returncode, answer, done.stderr) == (0, "safe to start", "")
+    answer, seen, unseen, following = done.stdout.splitlines()
+    assert (done.returncode, answer, following, done.stderr) == (0, "safe to start", "next: start the broker", "")
     assert seen.startswith("looked at: the log from offset 0 to 6744; 4 queues; topics, groups and committed offsets; ")
     home = "~/store, which a broker takes without storePathRootDir"
     assert unseen == f"not looked at: entries of the index; what consumers of POP hold; {home}"
@@ -59,7 +59,7 @@ def test_safe(store: StoreToStart) -> None:
         conf.write(
             "brokerRole=SLAVE\nbrokerId=1\nslaveReadEnable=true\nflushDiskType=SYNC_FLUSH\nfileReservedTime=48\n"
         )
-    assert preflight(store).stdout.splitlines()[-1] == f"{unseen}; settings: slaveReadEnable"
+    assert preflight(store).stdout.splitlines()[-2] == f"{unseen}; settings: slaveReadEnable"
 
 
 def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> None:
@@ -71,7 +71,8 @@ def test_what_a_report_and_metrics_say(store: StoreToStart, tmp_path: Path) -> N
     assert (done.code, {name: fact for name, fact in done.report.items() if name not in unsaid}) == (
         0,
         {
-            "job": "preflight", "status": "ok", "answer": "safe to start", "reasons": [], "store": str(store.root),
+            "job": "preflight", "status": "ok", "answer": "safe to start", "reasons": [],
+            "next": "start the broker", "store": str(store.root),
             "log_begin": 0, "log_end": 6744, "log_read_from": 0, "queues": 4, "after_crash": False,
             "broker_version": "5.5", "broker_version_reason": "as given by --broker-version", "notes": [],
             "replicas": [{"replica": str(store.root), "begin": 0, "end": 6744, "differs_at": None}],
