@@ -28,10 +28,9 @@ from support import golden
 from support.drilling import overwrite, wipe
 from support.here import tasks_here
 from support.reading import read
-from support.rebuilding import rebuild_here
+from support.rebuilding import rebuild_here, verify_here
 from support.store_builder import Message, encode_record
 from support.store_to_start import as_fastjson, configure
-from support.verifying import verify_here
 
 from jobs.cli import command_line
 from storeformat.record.pending import TIMER_TOPIC

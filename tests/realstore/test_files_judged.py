@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.real_store import RealStore, RealStoreFailed, build
-from support.verifying import preflight_here
+from support.rebuilding import preflight_here
 
 from jobs.preflight.reason import Reason
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.real_store import RELEASES, Opened, RealStore, Store, derived, differing, put_derived, wiped_copy
-from support.rebuilding import rebuild_here, rules_of_release
-from support.verifying import verify_here
+from support.rebuilding import rebuild_here, rules_of_release, verify_here
 
 from jobs.contract.options import LogOptions, PublishOptions
 from jobs.contract.reporter import Reporter

@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 from support.real_broker import RELEASES
 from support.real_store import RealStore, RealStoreFailed
-from support.rebuilding import rebuild_here, rules_of_release
-from support.verifying import preflight_here
+from support.rebuilding import preflight_here, rebuild_here, rules_of_release
 
 from jobs.preflight.reason import Answer
 

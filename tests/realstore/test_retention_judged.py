@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from support.real_store import RELEASES, RealStore
+from support.rebuilding import preflight_here
 from support.store_to_start import as_fastjson
-from support.verifying import preflight_here
 
 from jobs.preflight.reason import Answer, Reason
 

@@ -14,8 +14,7 @@ import pytest
 from support.broker_model import dispatch, read_segments
 from support.broker_settings import BrokerSettings
 from support.real_store import Opened, RealStore, Store
-from support.rebuilding import rebuild_here, rules_of_release
-from support.verifying import verify_here
+from support.rebuilding import rebuild_here, rules_of_release, verify_here
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.realstore

@@ -1,4 +1,4 @@
-"""Stores of real brokers with damage in the middle: salvaged and repaired, each survivor is served in its place."""
+"""Salvaged stores, delay offsets and verify, judged by the real store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.real_store import RELEASES, Opened, RealStore, Store, put_derived
-from support.rebuilding import rebuild_here, rules_of_release
+from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, put_derived, wiped_copy
+from support.rebuilding import preflight_here, rebuild_here, rules_of_release, verify_here
+from support.store_to_start import as_fastjson
 
+from jobs.preflight.reason import Reason
 from jobs.rebuild.rebuild import repair_log
 
 pytestmark = pytest.mark.realstore
 
+
+# ------------------------------------------------------------------------------------------------------- salvage judged
 SEGMENT = 65_536
 
 
@@ -106,3 +110,76 @@ def test_left_alone_a_broker_deletes_what_survived(written: list[Store], tmp_pat
     assert read[damaged].end < SEGMENT < store.end_offset == read[misplaced].end
     assert not (damaged / "commitlog" / f"{SEGMENT:020d}").exists()
     assert len(read[misplaced].damaged) == 1
+
+
+# ------------------------------------------------------------------------------------------------- delay offsets judged
+SETTINGS = {"mappedFileSizeCommitLog": 65_536, "mappedFileSizeConsumeQueue": 400, "messageIndexEnable": False}
+AHEAD = 7
+
+
+def reason_of(root: Path, release: str) -> Reason:
+    reasons = preflight_here(root, {**SETTINGS, "fileReservedTime": 99_999}, release).reasons
+    return next(reason for reason in reasons if reason.rule == "delay_offset_beyond_queue")
+
+
+@pytest.mark.parametrize("release", ["4.8.0", "4.9.8"])
+def test_a_level_beyond_its_queue(release: str, tmp_path: Path) -> None:
+    """4.9.8 sets the level back to the end of its queue; 4.8.0 lets it skip what is sent."""
+    judge = RealStore(release)
+    (written,) = judge.write(tmp_path / "written", 1, seed=80_000, settings=SETTINGS, messages=200)
+    end = next(
+        (queue.max_offset for queue in written.queues if (queue.topic, queue.queue_id) == ("SCHEDULE_TOPIC_XXXX", 0)), 0
+    )
+    roots = {}
+    for name, offset in (("healthy", end), ("ahead", end + AHEAD), ("cured", end)):
+        roots[name] = tmp_path / name
+        shutil.copytree(written.root, roots[name])
+        (roots[name] / "config").mkdir(exist_ok=True)
+        (roots[name] / "config" / "delayOffset.json").write_text(as_fastjson({"offsetTable": {1: offset}}))
+    reason = reason_of(roots["ahead"], release)
+    corrects = release == "4.9.8"
+    assert reason.unsafe is not corrects
+    assert (reason.values["offset"], reason.values["right"]) == (end + AHEAD, end)
+    assert f"set 1:{end + AHEAD} to 1:{end}" in reason.cure
+    assert judge.delivers(list(roots.values())) == [True, corrects, True]
+
+
+# -------------------------------------------------------------------------------------------------------- verify judged
+def complaints(release: str, stores: list[Store], *expected: str) -> list[str]:
+    found = []
+    for store in stores:
+        verified = verify_here(store.root, store.settings, broker_version=rules_of_release(release))
+        assert verified.compared["consume_queue_units"] > 0
+        found += [f"{store.root.name}: {difference}" for difference in verified.verdicts.differences]
+        hazards = verified.verdicts.hazards
+        found += [f"{store.root.name}: {hazard}" for hazard in hazards if hazard["hazard"] not in expected]
+    return found
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_written_and_shut_down(release: str, tmp_path: Path) -> None:
+    """Plain stores, and two with each feature that the release has."""
+    with_features = [feature for feature in FEATURES[release] for _ in range(2)]
+    stores = RealStore(release).write(
+        tmp_path, 6 + len(with_features), seed=40_000, features=lambda number: with_features[number : number + 1]
+    )
+    assert complaints(release, stores) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_halted_and_opened_again(release: str, tmp_path: Path) -> None:
+    """The broker recovers from its abort file, indexes the last record again, and takes new messages."""
+    judge = RealStore(release)
+    stores = judge.write(tmp_path, 5, seed=42_000, halt=True)
+    assert complaints(release, stores) == []
+    judge.open([store.root for store in stores], put=True)
+    # 5.5.0 now and then loses the newest part of its index here and begins again with a segment: it is named.
+    assert complaints(release, stores, "index_gap") == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_recovered_by_the_broker_itself(release: str, tmp_path: Path) -> None:
+    judge = RealStore(release)
+    written = judge.write(tmp_path / "written", 5, seed=43_000)
+    copies = [wiped_copy(store.root, tmp_path / "wiped" / store.root.name) for store in written]
+    assert complaints(release, judge.recover(copies)) == []

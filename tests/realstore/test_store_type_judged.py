@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.real_store import Opened, RealStore, RealStoreFailed
-from support.verifying import preflight_here
+from support.rebuilding import preflight_here
 
 from jobs.preflight.reason import Answer
 

@@ -20,9 +20,9 @@ import pytest
 from support.drilling import run_job
 from support.real_broker import SINCE_5
 from support.real_store import RealStore
+from support.rebuilding import preflight_here
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
-from support.verifying import preflight_here
 
 from jobs.preflight.reason import Reason
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.real_broker import RELEASES, SETTINGS, BrokerSite
-from support.rebuilding import rules_of_release
-from support.verifying import verify_here
+from support.rebuilding import rules_of_release, verify_here
 
 from jobs.verify.verify import Verified
 

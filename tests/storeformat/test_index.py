@@ -20,7 +20,6 @@ from storeformat.index import index_check, index_file
 from storeformat.index import index_file as ix
 from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFault, IndexFileComparer
-from storeformat.kernels import numpy_kernels
 from storeformat.storage import extents, files
 
 SLOTS, CAPACITY = 7, 4_000
@@ -46,7 +45,7 @@ class TableRows:
         return int(np.searchsorted(self._table["offset"], offset))
 
 
-def file_of(entries: list[Entry]) -> bytearray:
+def file_of(entries: list[Entry], start: index_file.IndexHeader | None = None) -> bytearray:
     """The file that a broker makes of these entries; the first timestamp of all files is its own."""
     content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
 
@@ -55,7 +54,7 @@ def file_of(entries: list[Entry]) -> bytearray:
 
     hashes, offsets, times = (np.array(column, np.int64) for column in zip(*entries, strict=True))
     chunk = ((hashes & 0x7FFFFFFF).astype(np.int32), offsets, times)
-    index_file.build_index_file([chunk], SLOTS, CAPACITY, write)
+    index_file.build_index_file([chunk], SLOTS, CAPACITY, write, start=start)
     return content
 
 
@@ -398,21 +397,6 @@ def test_queries_are_answered_as_the_real_broker_did(store: golden.GoldenStore) 
         assert sorted(offset for offset in found if offset >= store.min_offset) == query["commitLogOffsets"], query
 
 
-@pytest.mark.golden
-def test_links_of_a_real_file_follow_from_its_hashes() -> None:
-    (store,) = golden.stores("base-larger-5.3.3")
-    slots = int(store.settings["maxHashSlotNum"])
-    for path in sorted((golden.unpack(store) / "index").iterdir()):
-        content = path.read_bytes()
-        header = ix.parse_header(content)
-        entries = ix.parse_entries(content[ix.entries_position(slots) :])[1 : header.index_count]
-        table, packed = np.zeros(slots, dtype=np.int32), np.zeros(len(entries), ix.ENTRY)
-        zeros = np.zeros(len(entries), np.int64)
-        numpy_kernels.put_entries(entries["key_hash"].astype(np.int32), zeros, zeros, 0, 1, table, packed)
-        assert packed["prev_index"].tolist() == entries["prev_index"].tolist()
-        assert table.tolist() == ix.parse_slots(content, slots).tolist()
-
-
 # --------------------------------------------------------------------------------------------------- index check
 @st.composite
 def records(draw: st.DrawFn, *, tags: bool = False) -> list[list[Entry]]:
@@ -555,15 +539,7 @@ LOG = [(11, 100, T), (12, 200, T + 7_000), (13, 300, T + 9_500), (14, 400, T + 1
 
 def second_file(previous_end: int) -> bytearray:
     """The file of all entries of ``LOG`` but the first, made when the file before ended at that time."""
-    content = bytearray(index_file.index_file_size(SLOTS, CAPACITY))
-
-    def write(position: int, data: memoryview) -> None:
-        content[position : position + len(data)] = data
-
-    hashes, offsets, times = (np.array(column, np.int64) for column in zip(*LOG[1:], strict=True))
-    chunk = (hashes.astype(np.int32), offsets, times)
-    index_file.build_index_file([chunk], SLOTS, CAPACITY, write, start=index_file.first_header(previous_end, 100))
-    return content
+    return file_of(LOG[1:], index_file.first_header(previous_end, 100))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from support import golden
-from support.rebuilding import rebuild_here
+from support.rebuilding import rebuild_here, verify_here
 from support.store_builder import LogBuilder
-from support.verifying import verify_here
 
 from jobs.verify.differences import Verdicts
 

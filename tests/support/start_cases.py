@@ -1,7 +1,7 @@
 """What ``preflight`` says of small stores: a row for each damage, with the releases for which it says the same.
 
 A row has the whole answer: the cases of ``rules.ini``, which of them are unsafe, and of their values those that matter.
-``test_cures`` follows the cures of ``cured`` rows.
+``test_rules`` follows the cures of ``cured`` rows.
 """
 
 from __future__ import annotations

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.real_store import Opened
-from support.rebuilding import rebuild_here
+from support.rebuilding import preflight_here, rebuild_here
 from support.start_damages import NO_QUEUES, NO_SEGMENTS, Damage, folder, put, without
 from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
-from support.verifying import preflight_here
 
 from jobs.preflight.reason import Answer
 

@@ -1,7 +1,8 @@
-"""The builder and the model of the broker give the records and files that real brokers wrote."""
+"""Oracles: the model of a broker, and what oracles import."""
 
 from __future__ import annotations
 
+import ast
 import struct
 import zlib
 from pathlib import Path
@@ -19,7 +20,7 @@ from support.broker_index import IndexFile
 from support.broker_model import Broker, dispatch, read_segments, walk
 from support.broker_settings import BrokerSettings
 from support.golden_differences import index_differences, queue_differences
-from support.store_builder import BLANK, COMMIT, PREPARED, ROLLBACK, Embedded, LogBuilder, Message, encode_record
+from support.store_builder import BLANK, ROLLBACK, Embedded, LogBuilder, Message, encode_record
 
 # -------------------------------------------------------------------------------------------------------- store builder
 # Records that a broker 4.9.8 wrote.
@@ -276,24 +277,6 @@ def entries(file: bytes, slots: int) -> list[tuple[int, int, int, int]]:
     return list(struct.iter_unpack(">iqii", file[40 + 4 * slots + 20 : 40 + 4 * slots + 20 * count]))
 
 
-def test_transactions_go_where_the_broker_sends_them() -> None:
-    log = LogBuilder()
-    placed = [log.message(uniq_key=f"U{flag}", sys_flag=flag) for flag in (0, PREPARED, COMMIT, ROLLBACK)]
-    model = dispatch(log.segments)
-    offsets = [record.offset for record in placed]
-    assert [unit[0] for unit in units(model, f"consumequeue/TopicTest/0/{0:020d}")] == [offsets[0], offsets[2]]
-    assert [entry[1] for entry in entries(model.index_files[0], 100)] == offsets[:3]
-
-
-def test_a_queue_begins_anew_when_its_offsets_do() -> None:
-    log = LogBuilder()
-    for _ in range(5):
-        log.message()
-    log.delete_topic("TopicTest")
-    second_life = [log.message().offset for _ in range(3)]
-    assert [unit[0] for unit in units(dispatch(log.segments), f"consumequeue/TopicTest/0/{0:020d}")] == second_life
-
-
 def test_a_gap_shifts_and_a_step_back_is_dropped() -> None:
     log = LogBuilder()
     placed = [log.message(queue_offset=offset).offset for offset in (52, 53, 60, 54, 61, 57)]
@@ -381,3 +364,29 @@ def test_a_damaged_record_costs_a_running_broker_the_segment_and_a_recovering_on
 def test_property_parsers_before_and_from_4_9_1(text: str, scanned: dict[str, str], split: dict[str, str]) -> None:
     for version, expected in (((4, 6, 1), split), ((4, 9, 0), split), ((4, 9, 1), scanned), ((5, 5, 0), scanned)):
         assert string_to_message_properties(text, version) == expected
+
+
+# --------------------------------------------------------------------------------------------------------- independence
+SUPPORT = Path(__file__).resolve().parent.parent / "support"
+ORACLES = (
+    "broker_check", "broker_index", "broker_model", "broker_settings", "entry_log", "golden", "golden_differences",
+    "java_rules", "messages_model", "offsets_model", "store_builder", "timer_model", "views_model",
+)  # fmt: skip
+
+
+def imported(module: str) -> set[str]:
+    """The modules that a module of ``support`` imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((SUPPORT / f"{module}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+@pytest.mark.parametrize("oracle", ORACLES)
+def test_an_oracle_imports_nothing_of_the_program_and_only_oracles(oracle: str) -> None:
+    names = imported(oracle)
+    assert {name.partition(".")[0] for name in names} & {"storeformat", "udfs", "jobs"} == set()
+    assert {name.split(".")[1] for name in names if name.startswith("support.")} <= set(ORACLES)

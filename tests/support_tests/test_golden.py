@@ -31,22 +31,6 @@ def test_filters() -> None:
         golden.stores("nothing-of-the-kind")
 
 
-def test_a_directory_of_your_own_is_a_copy_of_your_own(tmp_path: Path) -> None:
-    mine = golden.unpack("base-clean-5.3.3", tmp_path)
-    assert mine != golden.unpack("base-clean-5.3.3")
-    (mine / "checkpoint").unlink()
-    assert golden.unpack("base-clean-5.3.3", tmp_path) == mine
-    assert not (mine / "checkpoint").exists()
-    assert (golden.unpack("base-clean-5.3.3") / "checkpoint").exists()
-
-
-def test_large_empty_files_stay_sparse(tmp_path: Path) -> None:
-    root = golden.unpack("cq-default-size-5.3.3", tmp_path)
-    files = [path.stat() for path in root.rglob("*") if path.is_file()]
-    assert sum(file.st_size for file in files) > 50_000_000
-    assert sum(file.st_blocks * 512 for file in files) < 10_000_000
-
-
 def test_a_wrong_unit_is_named_and_decoded(tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     actual = golden.unpack(store, tmp_path)

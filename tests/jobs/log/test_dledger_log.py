@@ -14,8 +14,7 @@ from support import planting
 from support.drilling import run_job
 from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
 from support.reading import opened, queue_offsets, read, rebuilt
-from support.rebuilding import options_for, rebuild_here
-from support.verifying import verify_here
+from support.rebuilding import options_for, rebuild_here, verify_here
 
 from jobs.contract.options import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
 from jobs.contract.report import Report

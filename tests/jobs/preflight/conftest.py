@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from support import store_to_start
-from support.store_to_start import StoreToStart, healthy_store
 
 from jobs.preflight.preflight import judge
 from jobs.preflight.reason import Answer
@@ -38,8 +36,3 @@ def each_reason_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         return answer
 
     monkeypatch.setattr(store_to_start, "judge", judged)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StoreToStart:
-    return healthy_store(tmp_path / "store")

@@ -1,21 +1,31 @@
-"""Loads in one pass: which files that tasks wrote while they read become rows, and what becomes of the others."""
+"""Loads that faults and hostile tables meet."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from support import loading
+from support.drilling import run_job
+from support.hostile import KINDS, at_once, plant
+from support.killing import Ended, Killer
 from support.loading import load_here
 from support.store_builder import LogBuilder
+from support.system_calls import Fault
 
 from storeformat.errors import DamagedLog, Refused
 
+# --------------------------------------------------------------------------------------------------------------- drafts
 SEGMENT = 1 << 18
 PROGRAM = Path(loading.__file__)
 
@@ -159,3 +169,180 @@ def test_another_load_comes_before_the_commit(bench: Bench, monkeypatch: pytest.
     monkeypatch.setattr(MessagesTable, "append", append)
     assert bench.load()["rows"] == 1200
     assert bench.rows == bench.expected
+
+
+# ---------------------------------------------------------------------------------------------------------- load faults
+# A load that a signal or a failing disk ends anywhere: one line, the right exit code, all of its rows
+# or none, and no file that is of no version of the table.
+SOME = pytest.mark.parametrize("step", [280, pytest.param(3, marks=pytest.mark.slow)])
+"""A fault before each 280th change of the disk, and before some of the last, which commit; in the slow run before
+every third (there are some 1,100 changes, each takes a load: two minutes a fault on an idle core).
+"""
+MESSAGES, COMMIT = 60, 12
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three segments, whose messages are of three days."""
+    log = LogBuilder(8192)
+    for number in range(MESSAGES):
+        log.clock += 3_000_000
+        log.message(topic=f"T{number % 2}", queue_id=number % 3, keys=f"k{number}", body=bytes(100))
+    return log.write(tmp_path_factory.mktemp("faults") / "store")
+
+
+def load_new(killer: Killer, store: Path, place: Path, fault: Fault) -> Ended:
+    """A load into a new table, after which nothing is there that is of no version of it."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    words = ["load", "--store", str(store), "--table", str(place / "new" / "table"), "--cluster", "c", "--broker", "b"]
+    ended = killer.command([*words, "--split-size", "3000", "--quiet"], fault)
+    assert (fault.before, strays(place)) == (fault.before, [])
+    return ended
+
+
+def runs(killer: Killer, store: Path, place: Path, fault: str, step: int) -> Iterator[tuple[int, Ended]]:
+    """What became of loads to which the fault came at another place each."""
+    undisturbed = load_new(killer, store, place, Fault(fault, 1 << 30, str(place)))
+    assert (undisturbed.exit_code, undisturbed.trace, rows_of_new(place)) == (0, "", MESSAGES)
+    last = undisturbed.changes - COMMIT
+    for number in sorted({*range(0, undisturbed.changes, step), *range(last, undisturbed.changes, min(step, 4))}):
+        ended = load_new(killer, store, place, Fault(fault, number, str(place)))
+        if ended.came:
+            yield number, ended
+
+
+def rows_of_new(place: Path) -> int:
+    """The rows of the table, 0 where there is none."""
+    try:
+        return len(DeltaTable(place / "new" / "table").to_pyarrow_table())
+    except TableNotFoundError:
+        return 0
+
+
+def strays(place: Path) -> list[str]:
+    """Files that are of no version of the table."""
+    try:
+        known = {Path(uri).name for uri in DeltaTable(place / "new" / "table").file_uris()}
+    except TableNotFoundError:
+        known = set()
+    found = [path for path in place.rglob("*") if path.is_file() and path.name not in known]
+    return [str(path) for path in found if path.parent.name != "_delta_log" or path.suffix != ".json"]
+
+
+@SOME
+@pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.thorough)])
+def test_a_signal(killer: Killer, store: Path, tmp_path: Path, name: str, step: int) -> None:
+    place, ends = tmp_path / "place", []
+    for number, ended in runs(killer, store, place, name, step):
+        said = "interrupted; the table has all of this load or nothing of it\n"
+        assert (number, ended.exit_code, ended.trace) == (number, 128 + signal.Signals[name], said)
+        ends.append(rows_of_new(place))
+    assert set(ends) <= {0, MESSAGES}
+    assert ends == sorted(ends)
+    assert ends.count(0) > 3
+
+
+@SOME
+@pytest.mark.parametrize("name", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.thorough)])
+def test_a_change_that_fails(killer: Killer, store: Path, tmp_path: Path, name: str, step: int) -> None:
+    """Some a load can do without: then it goes on."""
+    place, failed = tmp_path / "place", 0
+    for number, ended in runs(killer, store, place, name, step):
+        if ended.exit_code == 0:
+            assert (number, ended.trace, rows_of_new(place)) == (number, "", MESSAGES)
+            continue
+        said = ended.trace.splitlines()
+        assert (number, ended.exit_code, said[0][:7], len(said) < 3) == (number, 74, "error: ", True), ended.trace
+        assert (number, rows_of_new(place)) == (number, 0)
+        failed += 1
+    assert failed > 3
+
+
+# -------------------------------------------------------------------------------------------------------- hostile table
+LOG = "_delta_log"
+LAST = f"{LOG}/_last_checkpoint"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, a table of its first messages with a checkpoint, and the next load in no checkpoint."""
+    place, log = tmp_path_factory.mktemp("hostile"), LogBuilder(4096)
+    for number in range(20):
+        log.message(topic=f"T{number % 2}", body=b"x" * 100)
+    log.write(place / "store")
+    load_here(place / "store", place / "table", until_offset=log.records[5].offset)
+    DeltaTable(str(place / "table")).create_checkpoint()
+    load_here(place / "store", place / "table", until_offset=log.records[10].offset)
+    return place
+
+
+def commit(table: Path, version: int) -> Path:
+    return table / LOG / f"{version:020d}.json"
+
+
+def load(made: Path, work: Path, change: Callable[[Path], object]) -> tuple[int, str]:
+    """Exit code and error of a load into a table that was changed."""
+    table = work / "table"
+    shutil.copytree(made / "table", table)
+    change(table)
+    with at_once():
+        done = run_job(
+            "load", "--store", made / "store", "--table", table, "--cluster", "c", "--broker", "b", "--quiet"
+        )
+    return done.code, str(done.report.get("error", ""))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes devices")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", [LOG, f"{LOG}/{1:020d}.json", f"{LOG}/{2:020d}.json", LAST, "store_date=*/*.parquet"])
+def test_what_is_no_regular_file_is_named_at_once(made: Path, tmp_path: Path, place: str, kind: str) -> None:
+    code, said = load(made, tmp_path, lambda table: plant(table, place, kind))
+    assert (code in (65, 66) and said.count("\n") == 0 and str(tmp_path) in said) or code == 0, (code, said)
+    assert code or (place, kind) in [(LAST, "loop"), ("store_date=*/*.parquet", "giant")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\x00", b'{"add":{"pa', b"1", b"[]", b'"x"', b"null", b'{"txn":1}', b'{"add":{}}',
+        b'{"txn":{"appId":"a"}}', b'{"txn":{"appId":"a","version":"x"}}', b'{"metaData":{"id":"x"}}',
+        b'{"protocol":{"minReaderVersion":"x"}}', b'{"commitInfo":' + b"9" * 5_000 + b"}",
+        b'{"txn":{"appId":"rocketmq-store-spark/c/b/' + b"9" * 5_000 + b'","version":5}}', b'{"commitInfo":[]}',
+        b'{"commitInfo":{"operation":"RESTORE","operationParameters":{"version":[]}}}', b'{"metaData":1}',
+        b'{"add":{"path":1}}', b'{"add":{"path":"x","size":"y"}}', b'{"remove":[]}', b'{"txn":null}', b"{}",
+        b'{"add":{"path":"x","partitionValues":{},"size":-1,"modificationTime":1,"dataChange":true}}',
+        b'{"txn":{"appId":1,"version":2}}', b'{"txn":{"appId":"a","version":true}}',
+    ],
+    ids=lambda line: repr(line[:24]),
+)  # fmt: skip
+def test_a_line_that_delta_does_not_write_is_one_line(made: Path, tmp_path: Path, line: bytes) -> None:
+    def add(table: Path) -> None:
+        with commit(table, 2).open("ab") as file:
+            file.write(b"\n" + line + b"\n")  # delta-rs ends a commit without one
+
+    code, said = load(made, tmp_path, add)
+    assert code in (0, 65, 66), said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"x" * 5_000, b"PAR1" + b"\0" * 100 + b"\xff\xff\xff\x7fPAR1"])
+def test_a_checkpoint_that_is_no_parquet_is_one_line(made: Path, tmp_path: Path, content: bytes) -> None:
+    def spoil(table: Path) -> None:
+        (path,) = (table / LOG).glob("*.checkpoint.parquet")
+        path.write_bytes(content)
+        for version in (0, 1):
+            commit(table, version).unlink()
+
+    code, said = load(made, tmp_path, spoil)
+    assert code in (65, 66), said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("zone", ["Mars/x", "../../etc/passwd", ""])
+def test_a_time_zone_that_nobody_knows_is_the_tables_fault(made: Path, tmp_path: Path, zone: str) -> None:
+    def change(table: Path) -> None:
+        DeltaTable(str(table)).alter.set_table_properties({"rocketmq.timeZone": zone}, raise_if_not_exists=False)
+
+    code, said = load(made, tmp_path, change)
+    assert (code, said.partition(" (")[0]) == (65, f"the table's property rocketmq.timeZone: {zone}: no such time zone")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import golden
-from support.verifying import verify_here
+from support.rebuilding import verify_here
 
 from jobs.verify.differences import Verdicts, Verification
 from jobs.verify.judge_rocksdb import _judge_checkpoint, _judge_ends, _judge_units

@@ -27,9 +27,8 @@ from support.planting import (
     three_a_file,
     verdicts,
 )
-from support.rebuilding import rebuild_here
+from support.rebuilding import rebuild_here, verify_here
 from support.store_builder import LogBuilder
-from support.verifying import verify_here
 
 from jobs.spark.runner import Runner
 
