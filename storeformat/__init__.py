@@ -20,4 +20,4 @@ FORMAT.md has all layouts. Format modules take buffers and columns (``arrays``) 
 exceptions.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"

@@ -9,11 +9,12 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import textwrap
 import traceback
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import get_annotations
@@ -163,7 +164,7 @@ def build_parser(jobs: dict[str, Job]) -> Parser:
         "--setup --from FILE installs from that without a network; --pack FILE writes the Python packages that\n"
         "executors need.\n\n" + _EXIT_CODES,
     )
-    parser.add_argument("--version", action="version", version=f"rocketmq-store-spark {__version__}")
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version, with the commit of a checkout")
     chosen = parser.add_subparsers(prog=PROGRAM, dest="job", required=True, metavar="JOB", title="jobs")
     for name, job in jobs.items():
         one = chosen.add_parser(
@@ -340,6 +341,17 @@ def _advice(near: Sequence[str], program: str) -> str:
 class _Help(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32, width=116)
+
+
+class Version(argparse.Action):
+    """Show the version, and the commit where this is a checkout."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: Any) -> NoReturn:
+        checkout, commit = Path(__file__).parents[2], ""
+        line = ["git", "--git-dir", str(checkout / ".git"), "rev-parse", "--short", "HEAD"]
+        with suppress(OSError, subprocess.SubprocessError):
+            commit = f" ({subprocess.check_output(line, stderr=subprocess.DEVNULL, text=True, timeout=10).strip()})"
+        parser.exit(message=f"rocketmq-store-spark {__version__}{commit}\n")
 
 
 class Gather(argparse.Action):

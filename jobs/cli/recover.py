@@ -58,7 +58,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         )  # fmt: skip
         found = _rebuild(options, parts, reporter) if parts and not decide else None
         if found is None:
-            return _report(options, look, done, reporter, losses)
+            return _report(options, look, done, reporter, losses, log)
         rebuilding, rebuilt = found
         losses = {name: rebuilt[name] for name in _LOSSES} if rebuilt["damaged_ranges"] else losses
         lines = _plan_lines(rebuilding, rebuilt)
@@ -67,7 +67,6 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         if rebuilt["repaired_segments"]:
             log = _repaired_log(rebuilding, rebuilt["log_end"])
             options = replace(options, settings=(*options.settings, ("storePathCommitLog", log)), replicas=())
-            done.append(f"broker.conf must say storePathCommitLog={log}")
         publishing = PublishOptions(
             store=options.store, rebuilt=rebuilding.output, broker_conf=options.broker_conf,
             commitlog=() if log is None else (log,), after_crash=look["after_crash"],
@@ -159,19 +158,24 @@ def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
 
 
 def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
-    lines = [f"make again: {', '.join([*rebuilding.only, *(['topics.json'] if rebuilding.topics_json else [])])}"]
+    made = ", ".join([*rebuilding.only, *(["topics.json"] if rebuilding.topics_json else [])])
+    lines = [f"rebuild {made}: {size_text(rebuilt['disk_bytes'])} of disk"]
     if healed := rebuilt.get("healed_ranges"):
-        lines.append(f"repair the log: {len(healed)} ranges from a replica")
+        lines.append(f"repair the log: {counted(len(healed), 'range')} from a replica")
     if rebuilt["damaged_ranges"]:
         lines.append(f"repair the log: {losses_text(rebuilt) or 'no message is lost'}")
-    lines.append(f"disk: {size_text(rebuilt['disk_bytes'])}")
     if rebuilt["dry_run"]:
-        lines.append(f"time: {max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
+        lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 
 
 def _report(
-    options: RecoverOptions, look: Report, plan: Sequence[str], reporter: Reporter, losses: dict[str, Any]
+    options: RecoverOptions,
+    look: Report,
+    plan: Sequence[str],
+    reporter: Reporter,
+    losses: dict[str, Any],
+    log: str | None = None,
 ) -> Report:
     reasons = look["reasons"]
     unsafe = [reason for reason in reasons if reason["unsafe"]]
@@ -185,7 +189,8 @@ def _report(
     lines += [("plan: " if only_planned else "done: ") + line for line in plan]
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
     if not only_planned:  # else the same command with --yes
-        facts["next"] = "start the broker" if safe else ""
+        conf = "" if log is None else f"put storePathCommitLog={log} into broker.conf, then "
+        facts["next"] = f"{conf}start the broker" if safe else ""
     report = reporter.report("recover", text=lines, **facts)
     report.update(losses)
     return report

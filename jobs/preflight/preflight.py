@@ -1,7 +1,7 @@
 """``preflight``: may a broker be started on this store? One line with the answer, then a reason a line, with its cure.
 
 It reads ends of queues, configuration, checkpoint and the last part of the log, and starts no Spark: a line in
-systemd's ``ExecStartPre`` can wait for it. Exit code 0 is safe, with or without notes, 1 is not.
+systemd's ``ExecCondition`` can wait for it. Exit code 0 is safe, with or without notes, 1 is not.
 """
 
 from __future__ import annotations

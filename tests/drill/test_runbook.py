@@ -1,10 +1,10 @@
-"""The runbook: every command of README's section "Disaster recovery" and of jobs/RUNBOOK.md is run, in its order, on a
-store that has the symptom.
+"""The runbook: every command of README's section "A broker is down" and of jobs/RUNBOOK.md is run, in its order, on a
+store that has the symptom, after a clean stop and after a crash.
 
 The commands run as they stand there, with the variables that are set in front of the first one: paths, topic, key and
 offset of the examples are those of a golden store, ``./spark-submit.sh`` is this Python; those of one heading have
-Spark. A comment ``# exit N`` is the expected exit code. A heading without a symptom fails, and so does a symptom
-without its heading.
+Spark. A comment ``# exit N`` or ``# exit N; after a crash M`` is the expected exit code. A heading without a symptom
+fails, and so does a symptom without its heading.
 """
 
 from __future__ import annotations
@@ -207,9 +207,22 @@ def queues_in_rocksdb_are_gone(root: Path) -> None:
         conf.write("storeType=defaultRocksDB\n")
 
 
+def broker_conf_names_another(root: Path) -> None:
+    with (root.parent / "broker.conf").open("a", encoding="utf-8") as conf:
+        conf.write("storePathRootDir=/elsewhere\n")
+
+
+def the_last_segment_is_gone(root: Path) -> None:
+    config_of(root, 0)
+    sorted((root / "commitlog").iterdir())[-1].unlink()
+
+
 SYMPTOMS: dict[str, tuple[str, Callable[[Path], None], bool]] = {
     # heading: the store, what is done to it, whether verify must be run in the end, for the commands do not
-    "One command": ("base-clean-5.1.4", queues_are_gone, True),
+    "A broker is down": ("base-clean-5.1.4", queues_are_gone, True),
+    "A plain crash": ("base-killed-5.3.3", nothing, True),
+    "The store was moved": ("base-clean-5.3.3", broker_conf_names_another, False),
+    "The tail of the log is lost": ("base-larger-5.3.3", the_last_segment_is_gone, True),
     "What is wrong?": ("base-clean-5.3.3", nothing, False),
     "The broker does not start": ("base-killed-5.3.3", queue_ends_in_an_empty_file, False),
     "Consumers read nothing": ("base-clean-5.1.4", queues_are_gone, True),
@@ -263,13 +276,13 @@ def prepare(heading: str, work: Path) -> Case:
     return Case(root, words, store.settings)
 
 
-def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, int]:
+def run(line: str, words: Mapping[str, str], *, with_spark: bool, crashed: bool) -> tuple[int, int]:
     """The exit code that a line has, and the one it should have."""
     command, _, comment = line.partition("#")
     for word, real in (*SETTINGS.items(), *words.items()):
         command = command.replace(word, real)
     assert not re.search(r"/data/|/etc/|TopicTest|order-4711|\$", command), f"an example without its place: {line}"
-    expected = re.search(r"exit (\d+)", comment)
+    expected = (re.search(r"after a crash (\d+)", comment) if crashed else None) or re.search(r"exit (\d+)", comment)
     if command.startswith(ENTRY) and not with_spark:
         with tasks_here():
             code = command_line.main(shlex.split(command[len(ENTRY) :]))
@@ -280,11 +293,10 @@ def run(line: str, words: Mapping[str, str], *, with_spark: bool) -> tuple[int, 
     return code, int(expected[1]) if expected else 0
 
 
-_, _, _rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Disaster recovery\n")
-_README = _rest.partition("\n## ")[0]
+IN_README = "A broker is down"
 _RUNBOOK = (ROOT / "jobs" / "RUNBOOK.md").read_text(encoding="utf-8")
-IN_README, IN_RUNBOOK = commands(_README, "### "), commands(_RUNBOOK, "## ")
-COMMANDS = IN_README | IN_RUNBOOK
+COMMANDS = commands(_RUNBOOK, "## ")
+COMMANDS[IN_README] = commands((ROOT / "README.md").read_text(encoding="utf-8"), "## ")[IN_README]
 (_settings,) = COMMANDS.pop("")
 SETTINGS = {f"${name}": value for name, _, value in (word.partition("=") for word in shlex.split(_settings))}
 BEFORE = {"The way back": COMMANDS[WITH_SPARK][:2]}
@@ -293,33 +305,36 @@ BEFORE = {"The way back": COMMANDS[WITH_SPARK][:2]}
 
 def test_every_heading_has_its_symptom() -> None:
     assert sorted(COMMANDS) == sorted(SYMPTOMS)
-    assert IN_README[""] == IN_RUNBOOK[""]
 
 
 def test_the_table_of_symptoms_leads_to_every_heading() -> None:
-    links = re.findall(r"^\|[^|]+\| \[(.+)\]\((.*)#(.+)\) \|$", _README, re.MULTILINE)
-    for heading, file, anchor in links:
+    links = re.findall(r"^\|[^|]+\| \[(.+)\]\(#(.+)\) \|$", _RUNBOOK, re.MULTILINE)
+    for heading, anchor in links:
         assert anchor == re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-        assert file == ("jobs/RUNBOOK.md" if heading in IN_RUNBOOK else "")
-    assert {heading for heading, _, _ in links} - {"Before a broker starts"} == set(SYMPTOMS)
+    assert {heading for heading, _ in links} | {IN_README} == set(SYMPTOMS)
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_with_spark_the_commands_do_what_they_say(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    check(WITH_SPARK, tmp_path, capfd, with_spark=True)
+    check(WITH_SPARK, tmp_path, capfd, with_spark=True, crashed=True)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("heading", [heading for heading in SYMPTOMS if heading != WITH_SPARK])
-def test_the_commands_do_what_they_say(heading: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    check(heading, tmp_path, capfd, with_spark=False)
+def test_the_commands_do_what_they_say(
+    heading: str, crashed: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check(heading, tmp_path, capfd, with_spark=False, crashed=crashed)
 
 
-def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_spark: bool) -> None:
+def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_spark: bool, crashed: bool) -> None:
     case = prepare(heading, work)
+    abort = case.root / "abort"
+    abort.write_text("1", encoding="utf-8") if crashed else abort.unlink(missing_ok=True)
     before = log(case.root)
     for line in (*BEFORE.get(heading, ()), *COMMANDS[heading]):
-        code, expected = run(line, case.words, with_spark=with_spark)
+        code, expected = run(line, case.words, with_spark=with_spark, crashed=crashed)
         assert code == expected, f"{line}\n{capfd.readouterr()}"
     assert log(case.root) == before, "nothing here changes the log"
     assert not SYMPTOMS[heading][2] or case.is_healed()
@@ -340,7 +355,7 @@ def check(heading: str, work: Path, capfd: pytest.CaptureFixture[str], *, with_s
         for path in sorted((work / "repaired-commitlog").iterdir()):
             assert path.read_bytes() == (undamaged / path.name).read_bytes()
     if heading == "The way back":
-        assert (case.root / "abort").exists()
+        assert abort.exists() == crashed
 
 
 def log(root: Path) -> dict[str, bytes]:

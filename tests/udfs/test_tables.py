@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from support.reading import read
 from support.store_builder import PREPARED, LogBuilder, Message
 
+from jobs.report import views
 from storeformat.errors import DamagedLog, TotalsDisagree, WriteFailed
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment, Split, plan_splits
@@ -26,6 +27,7 @@ from storeformat.storage import files
 from udfs.log import scan
 from udfs.log.scan import ScanTask
 from udfs.table import find_messages, parquet_files, schemas
+from udfs.table import rows as row_makers
 from udfs.table.datasource import ALWAYS, HeadFilter, LogPartition, LogReader, TableReader, chain_reaches
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, TimePlace, Wanted
 from udfs.table.parquet_files import PARTITION, DraftTask, WriteFiles, WrittenFile, by_date, file_statistics
@@ -499,3 +501,11 @@ def test_a_codec_is_parquets_or_the_users(named: str | None, codec: str) -> None
 def test_no_rows_have_no_date() -> None:
     """As a repair has them where nothing differs."""
     assert list(by_date(pa.table({PARTITION: pa.array([], pa.date32()), "queue_id": pa.array([], pa.int32())}))) == []
+
+
+def test_a_column_is_made_and_older_tables_lack_it() -> None:
+    """Views put SQL in the place of columns that came after the first release, whose last column was ``dispatched``."""
+    names = schemas.MESSAGES_WITH_BODY.names
+    later = set(names[names.index("dispatched") + 1 :])
+    assert set(row_makers._MAKERS) == set(names)
+    assert set(views._LONG_WAY) == later - {"salvaged"}

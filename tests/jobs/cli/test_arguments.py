@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from jobs.cli import command_line
 from jobs.cli.command_line import JOBS, build_parser, parse
 from jobs.contract.options import JobOptions, TopicFilter
-from jobs.contract.report import EXIT_CODES
+from jobs.contract.report import EXIT_CODE_OF_STATUS, EXIT_CODES
 from storeformat import errors
 
 LOG = (
@@ -288,3 +289,12 @@ def test_help_of_a_job_has_an_example_the_options_and_the_exit_codes(job: str) -
     exit_codes = " ".join(" ".join(lines[lines.index("", -4) :]).split())
     assert exit_codes == "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     assert len(lines) <= 50
+
+
+def test_readme_has_the_exit_codes_of_all_errors() -> None:
+    text = (Path(__file__).resolve().parents[3] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| exit code |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| ([\d, ]+) \| (.+) \|$", table, re.MULTILINE)
+    assert dict(rows) == EXIT_CODES
+    kinds = [errors.StoreFormatError, *errors.StoreFormatError.__subclasses__()]
+    assert {str(code) for code in (*(kind.exit_code for kind in kinds), *EXIT_CODE_OF_STATUS.values())} <= {*EXIT_CODES}

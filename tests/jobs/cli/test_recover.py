@@ -67,7 +67,7 @@ def test_the_plan_and_its_end_in_words(tmp_path: Path, capsys: pytest.CaptureFix
     assert lines[0] == "not safe to start: run it again with --yes"
     assert lines[-1].startswith("next: ./spark-submit.sh recover --store ")
     assert lines[-1].endswith(" --yes")
-    assert any(line.startswith("plan: make again: consumequeue, index, checkpoint") for line in lines)
+    assert any(line.startswith("plan: rebuild consumequeue, index, checkpoint") for line in lines)
     lines = text_of(store, capsys, "--yes")
     assert lines[0].startswith("safe to start")
     assert (lines[0].partition(": ")[2], lines[-1]) == ("start the broker", "next: start the broker")
@@ -95,7 +95,7 @@ def test_a_damaged_log_is_repaired_beside_it(with_replica: bool, tmp_path: Path)
     (store.root / "abort").touch()
     done = recover(store, "--yes", *(["--replica", replica] if with_replica else []))
     log = store.root / "commitlog-repaired-0"
-    assert f"broker.conf must say storePathCommitLog={log}" in done.report["plan"]
+    assert done.report["next"] == f"put storePathCommitLog={log} into broker.conf, then start the broker"
     assert ("lost_messages" in done.report) == (not with_replica)
     segments = sorted(log.iterdir())
     assert [path.stat().st_nlink for path in segments] == [2, 1, *[2] * (len(segments) - 3), 1]

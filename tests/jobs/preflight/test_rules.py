@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from support.start_cases import ROWS, RULES, Row, are, case_of
 
+from jobs.preflight import preflight
 from storeformat.storage import local_status
+from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
 ELSEWHERE = {
@@ -72,3 +75,11 @@ def test_every_case_has_a_row() -> None:
 
 def test_names_of_rows_differ() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+def test_settings_that_rules_read_are_judged() -> None:
+    """Else the report says that they were not looked at."""
+    sources = [path.read_text(encoding="utf-8") for path in Path(preflight.__file__).parent.glob("*.py")]
+    read = {name for text in sources for name in re.findall(r'"([A-Za-z]+)"', text)} & EFFECTS.keys()
+    assert len(read) > 20
+    assert not read & NOT_JUDGED - MOVES.keys()

@@ -213,11 +213,12 @@ def test_what_is_refused_is_said_in_spark(read: Any, log: LogBuilder, tmp_path: 
 
 # --------------------------------------------------------------------------------------------------------------- readme
 ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "jobs" / "table" / "README.md").read_text(encoding="utf-8")
 
 
 def lines() -> str:
     """The block of README that writes files."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (found,) = [block for block in blocks if ".write.parquet(" in block]
     return str(found)
 
@@ -272,7 +273,7 @@ def facts(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def statements() -> list[str]:
-    (block,) = re.findall(r"```sql\n(OPTIMIZE .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```sql\n(OPTIMIZE .*?)```", README, re.DOTALL)
     return [line.partition(";")[0] for line in block.strip().split("\n")]
 
 

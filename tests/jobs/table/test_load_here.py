@@ -275,7 +275,7 @@ def test_the_program_for_several_brokers(
     log: LogBuilder, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """README's lines, word for word."""
-    (program,) = re.findall(r"```python\n(.*?load\.run.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?load\.run.*?)```", (ROOT / "jobs/table/README.md").read_text(), re.DOTALL)
     conf = tmp_path / "broker.conf"
     conf.write_text("mappedFileSizeCommitLog=4096\n")
     brokers = [(str(log.write(tmp_path / name)), "c", name, str(conf)) for name in ("broker-a", "broker-b")]
