@@ -189,9 +189,9 @@ class OffsetsPlan:
         if skipped := sum(one.skipped for one in self.chosen):
             found.append(f"groups skip {skipped} messages that they had not committed: these are from before the time")
         if self.unknown_groups:
-            shown = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
+            names = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
             found.append(
-                f"nothing shows how far {shown} had read, nor which topics: they start where their consumers' "
+                f"nothing shows how far {names} had read, nor which topics: they start where their consumers' "
                 "ConsumeFromWhere says; mqadmin resetOffsetByTime sets them"
             )
         return found
@@ -212,7 +212,7 @@ def refuse_where_unread(store: OpenedStore, settings: Settings) -> None:
         raise Refused(
             "before 5.3 a broker with storeType=defaultRocksDB reads committed offsets from its database alone, which "
             "is not made here",
-            path=locations.join(store.root, CONFIG, "consumerOffsets"), found=kept.shown,
+            path=locations.join(store.root, CONFIG, "consumerOffsets"), found=kept.evidence,
             advice="--queue-store file makes a store for storeType=default, with the offsets of that database",
         )  # fmt: skip
 
@@ -270,7 +270,7 @@ class OffsetsCopy:
 
 def queues_of(store: OpenedStore) -> QueueStore:
     """Where the store's broker will look for its queues."""
-    return store.queues_in if store.queues_in.shown else queue_store(store.root, store.settings)
+    return store.queues_in if store.queues_in.evidence else queue_store(store.root, store.settings)
 
 
 def with_light_groups(store: OpenedStore) -> bool:

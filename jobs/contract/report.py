@@ -183,12 +183,12 @@ def _block(entry: Mapping[str, Any]) -> Iterator[str]:
     facts = {name: fact for name, fact in entry.items() if fact not in (None, "", [], {})}
     width = max(map(len, facts))
     for name, fact in facts.items():
-        shown = str(fact)
+        text = str(fact)
         if isinstance(fact, Mapping):
-            shown = ", ".join(f"{key}={text}" for key, text in fact.items())
+            text = ", ".join(f"{key}={text}" for key, text in fact.items())
         elif isinstance(fact, list):
-            shown = " ".join(map(str, fact))
-        yield f"{name.replace('_', ' '):<{width}}  {shown}"
+            text = " ".join(map(str, fact))
+        yield f"{name.replace('_', ' '):<{width}}  {text}"
     yield ""
 
 
@@ -338,10 +338,10 @@ def write_metrics(path: str, report: Report, store: str) -> None:
         if name not in gauges:
             gauges[name] = Gauge(f"rocketmq_store_{report['job']}_{name}", text, list(labels), registry=registry)
         # A path may hold bytes that are not UTF-8.
-        shown = {
+        texts = {
             key: locations.without_secrets(label).encode(errors="replace").decode() for key, label in labels.items()
         }
-        gauges[name].labels(**shown).set(value)
+        gauges[name].labels(**texts).set(value)
     try:
         local_files.replace_bytes(locations.local_path(path), generate_latest(registry))
     except OSError as error:

@@ -173,7 +173,7 @@ def with_queue_store(store: OpenedStore, kind: QueueStoreKind | None = None) -> 
     if kept.in_rocksdb:
         rocksdb.require()
         return replace(store, queues_in=kept, batch_topics=frozenset())
-    beside = (f"{kept.shown}: {_BESIDE}",) if kept.written_twice else ()
+    beside = (f"{kept.evidence}: {_BESIDE}",) if kept.written_twice else ()
     return replace(store, queues_in=kept, notes=(*store.notes, *beside))
 
 

@@ -172,7 +172,7 @@ def queues_not_read(store: StoppedStore) -> Iterator[Reason]:
 
 def queues_fewer_than_configured(store: StoppedStore) -> Iterator[Reason]:
     """Topics with messages in some queues and no files of others that topics.json has: a queue that never had a message
-    looks the same (ConsumeQueueStore#findOrCreateConsumeQueue, 5.0.0 to 5.5.0, makes one that begins at 0).
+    looks the same (ConsumeQueueStore#findOrCreateConsumeQueue, 5.0.0 to 5.5.0, makes it with begin 0).
     """
     topics = store.configs[_TOPICS].value
     if topics is None or store.config_in_databases:

@@ -66,7 +66,7 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
     known = known_groups(topics, store.configs["subscriptionGroup.json"].value or {}, *copies.values())
     groups = [group for group in known if group not in broadcasting]
     if groups:
-        shown = [name for name, offsets in copies.items() if offsets]
+        holders = [name for name, offsets in copies.items() if offsets]
         yield Reason.of(
             "no_offsets.none",
             unsafe=not store.is_slave,
@@ -74,7 +74,7 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
             count=len(groups),
             first=first_of(groups),
             held=sum(queue.end - queue.begin for queue in store.queues.values()),
-            copies=f"{' and '.join(shown)} has offsets" if shown else "a slave of 5.5.0 gets none from its master",
+            copies=f"{' and '.join(holders)} has offsets" if holders else "a slave of 5.5.0 gets none from its master",
             path=quoted(config.main.path),
         )
 

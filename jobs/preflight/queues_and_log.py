@@ -172,7 +172,7 @@ def _beyond_queues(store: StoppedStore) -> Bools:
 
 
 def wrong_units(store: StoppedStore) -> Iterator[Reason]:
-    """Messages at the end of the log whose unit is not the one that their queue has at their queue offset. No recovery
+    """Messages at the end of the log whose queue has another unit at their queue offset. No recovery
     mends that: ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) skips each record before the end of its queue.
     Queues of batches are left to ``verify``.
     """
@@ -207,7 +207,7 @@ def messages_moved(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _queues_of(tail: LogTail, rows: Int64s) -> str:
-    """Returns the names of the first queues of which some records are."""
+    """Names of the first queues of some records."""
     names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
     return first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
 
@@ -360,7 +360,7 @@ def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> t
 
 
 def database_not_read(store: StoppedStore) -> Iterator[Reason]:
-    """A database of queues that could not be read: one that is broken ends the start (AbstractRocksDBStorage#start and
+    """A database of queues that could not be read: a broken one ends the start (AbstractRocksDBStorage#start and
     RocksDBConsumeQueueStore#load, 5.3.3, 5.5.0). Without the library nothing is known of it.
     """
     unread, broken = store.rocksdb.unread, store.rocksdb.broken

@@ -46,7 +46,7 @@ class Replica:
 
 
 def read_replica(store: StoppedStore, root: str) -> Replica:
-    """Returns what a replica's log is beside that of the store; raises MissingInput where there is none."""
+    """A replica's log beside that of the store. Raises MissingInput without one."""
     root = locations.absolute(root)
     own = {name: value for name, value in store.settings.given.items() if name not in _OWN_PATHS}
     log = log_files(root, replace(store.settings, given=own))
@@ -63,7 +63,7 @@ def read_replica(store: StoppedStore, root: str) -> Replica:
 
 
 def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]:
-    """A replica that has messages which this store lacks, or others in their place; and one that is shorter.
+    """A replica that has messages which this store lacks, or others in their place; and a shorter one.
 
     Mirrors DefaultHAClient#dispatchReadRequest (5.0.0 to 5.5.0; HAClient of 4.9.8): a slave whose log does not end
     where its master goes on replicates no more. AutoSwitchHAClient#doTruncate (5.0.0 to 5.5.0) cuts it to its master's.

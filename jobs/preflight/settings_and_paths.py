@@ -55,7 +55,7 @@ def paths_not_taken(store: StoppedStore) -> Iterator[Reason]:
 
 
 def other_store(store: StoppedStore) -> Iterator[Reason]:
-    """A broker.conf that names another store than the one that was judged; links are followed."""
+    """A broker.conf that names another store than the judged one; links are followed."""
     named = store.settings.text(_ROOT)
     is_relative = not named.startswith("/")
     if not named or (not is_relative and outputs.resolved(named) == outputs.resolved(store.root)):

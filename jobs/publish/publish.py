@@ -56,7 +56,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
 def _refuse_elsewhere(root: str, source: str) -> None:
     device = local_status.device_of
     if locations.is_local(source) and (not files.exists(source) or device(source) == device(outputs.resolved(root))):
-        return  # one that is not there is named later
+        return  # an absent one is named later
     place = locations.join(root, BACKUP, locations.name_of(source))
     how = f"copy it to {quoted(place)}"
     if locations.is_local(source):
@@ -148,19 +148,19 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
 
 def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
     notes, kind = [], manifest.queue_store
-    shown = rocksdb_queues(root, Settings(manifest.settings))
-    if shown and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
+    evidence = rocksdb_queues(root, Settings(manifest.settings))
+    if evidence and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
         raise Refused(
-            f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {shown}", path=root,
+            f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {evidence}", path=root,
             advice="rebuild again; --queue-store file, of all topics, if the broker is to have files from now on",
         )  # fmt: skip
-    if kind == "rocksdb" and not shown:
+    if kind == "rocksdb" and not evidence:
         notes.append("these queues are a RocksDB database: broker.conf must say storeType=defaultRocksDB")
-    if kind == "file" and shown:
-        notes.append(f"these queues are files, but {shown}: broker.conf must say storeType=default")
+    if kind == "file" and evidence:
+        notes.append(f"these queues are files, but {evidence}: broker.conf must say storeType=default")
     if kind == "rocksdb" and any(name.startswith(f"{ROCKSDB_QUEUES}/") for name in manifest.files):
         notes.append(f"the database goes to {ROCKSDB_QUEUES}/: broker.conf must say {SEPARATE}=true")
-    if kind == "file" and not shown and durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+    if kind == "file" and not evidence and durable.present(locations.join(root, CONSUME_QUEUE, "CURRENT")):
         notes.append("the database beside the queues in consumequeue/ goes to the backup, and none takes its place")
     if kind == "file" and durable.present(locations.join(root, ROCKSDB_QUEUES, "CURRENT")):
         notes.append("consumequeue_rocksdb/ holds queues in RocksDB, too; they are not touched")

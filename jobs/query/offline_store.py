@@ -50,15 +50,15 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
         plain = record_bodies.uncompressed(row[schemas.BODY], row["sys_flag"])
         row = row if plain is None else {**row, schemas.BODY: plain}
     stored = row["store_timestamp"]
-    shown: dict[str, Any] = {"store_timestamp_ms": None if stored is None else round(stored.timestamp() * 1000)}
+    facts: dict[str, Any] = {"store_timestamp_ms": None if stored is None else round(stored.timestamp() * 1000)}
     for name, value in row.items():
         if hasattr(value, "isoformat"):
-            shown[name] = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
+            facts[name] = value.isoformat(timespec="milliseconds") if hasattr(value, "hour") else value.isoformat()
         elif name == "properties":
-            shown[name] = dict(value or ())
+            facts[name] = dict(value or ())
         else:
-            shown[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
-    return shown
+            facts[name] = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    return facts
 
 
 UNIT = np.dtype([("queue_offset", np.int64), ("messages", np.int64), ("phy_offset", np.int64), ("size", np.int64)])

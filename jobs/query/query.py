@@ -255,13 +255,13 @@ def export(path: str, tables: Iterable[pa.Table]) -> int:
 
 def _json_row(row: dict[str, Any]) -> dict[str, Any]:
     body = row.pop("body", None)
-    shown = plain_row(row)
+    plain = plain_row(row)
     if body is not None:
         try:
-            shown["body"] = body.decode()
+            plain["body"] = body.decode()
         except UnicodeDecodeError:
-            shown["body_base64"] = base64.b64encode(body).decode()
-    return shown
+            plain["body_base64"] = base64.b64encode(body).decode()
+    return plain
 
 
 def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterator[pa.Table]) -> int:

@@ -115,7 +115,7 @@ class Manifest:
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
         filled = [kind for kind in QUEUE_KINDS[1:] if self._fills(kind)]
         if CONSUME_QUEUE in self.artefacts and self.queue_store == "rocksdb":
-            filled.append(ROCKSDB_QUEUES)  # brokers do not start where a database lies in the other directory, too
+            filled.append(ROCKSDB_QUEUES)  # brokers do not start with a database in the other directory, too
         offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS
         paths: dict[str, tuple[str, ...]] = {
             CONSUMER_OFFSETS: (offsets,),

@@ -46,7 +46,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     if store.compacted_topics and "consumequeue" in options.only:
         reporter.note(
             f"{len(store.compacted_topics)} compacted topics get no queues ({min(store.compacted_topics)}): a broker "
-            "fills compaction/ only from what it dispatches, as it does where the file abort lies in its store"
+            "fills compaction/ only from what it dispatches, as it does with the file abort in its store"
         )
     output = outputs.resolved(locations.absolute(options.output))
     _refuse_output(output, store)

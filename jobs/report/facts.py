@@ -201,8 +201,8 @@ def rate_text(rate: float) -> str:
     return f"{size_text(rate)}/s" if rate >= 10 else f"{rate:.2g} B/s"
 
 
-def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
-    """Lines for a terminal with the ``shown`` largest groups; ``elsewhere`` says where the others are."""
+def to_lines(facts: Facts, most: int, elsewhere: str = "") -> list[str]:
+    """Lines for a terminal with the ``most`` largest groups; ``elsewhere`` says where the others are."""
     if not facts.brokers:
         return ["The table is empty."]
     head = (
@@ -222,11 +222,11 @@ def to_lines(facts: Facts, shown: int, elsewhere: str = "") -> list[str]:
             number_text(group["messages_per_second"], 3),
             rate_text(group["bytes_per_second"]),
         )
-        for group in facts.groups[:shown]
+        for group in facts.groups[:most]
     ]
     lines = [head, "", *_aligned(rows, left=len(KEYS[facts.by]))]
-    if facts.groups_in_all > shown:
-        lines.append(f"... and {facts.groups_in_all - shown:,} more{elsewhere}")
+    if facts.groups_in_all > most:
+        lines.append(f"... and {facts.groups_in_all - most:,} more{elsewhere}")
     if facts.checks:
         lines += ["", *(f"{title:<14}{sentence}" for title, sentence in sentences(facts.checks).items())]
     return lines

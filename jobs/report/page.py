@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
-# Okabe and Ito: told apart also by people who see fewer colours.
+# Okabe and Ito: distinguishable also for people who see fewer colours.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
 _MOST_BARS = 12
 _MOST_ROWS = 50
@@ -149,8 +149,8 @@ def _svg(figure: Figure, name: str, description: str, labels: Sequence[str]) -> 
     svg = svg.replace(_INK, "currentColor")
     for label in labels:
         if len(label) > _SHORT:
-            shown = escape(_short(label), quote=False)
-            svg = svg.replace(f">{shown}</text>", f">{shown}<title>{escape(label)}</title></text>", 1)
+            name_text = escape(_short(label), quote=False)
+            svg = svg.replace(f">{name_text}</text>", f">{name_text}<title>{escape(label)}</title></text>", 1)
     head, close, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{escape(description)}"{close}{rest}'
@@ -227,30 +227,30 @@ def _heading(title: str, facts: Facts, table: str, version: int) -> str:
         cards += [("from first to last", span_text(facts.span)), ("on average", rate_text(facts.mean_rate))]
         stored = f" Stored from {_time(facts.first_stored)} to {_time(facts.last_stored)} UTC."
     brokers = printable(facts.names_of_brokers(8)) or "none"
-    shown = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
+    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in cards)
     return (
         f"<header><h1>{escape(title)}</h1>\n"
         f"<p>{escape(_isolated(printable(table)))}, version {version}. "
-        f"Brokers: {escape(_isolated(brokers))}.{stored}</p>\n<dl>{shown}</dl></header>"
+        f"Brokers: {escape(_isolated(brokers))}.{stored}</p>\n<dl>{cells}</dl></header>"
     )
 
 
 def _groups(facts: Facts) -> str:
-    shown = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
+    largest = list(facts.groups if len(facts.groups) <= _MOST_BARS + 1 else facts.groups[:_MOST_BARS])
     # The mark keeps names that are written from right to left in the order of the keys.
-    labels = [" \u200e/ ".join(key_text(group[key]) for key in KEYS[facts.by]) for group in shown]
-    values = [group["bytes"] for group in shown]
-    others = facts.groups_in_all - len(shown)
+    labels = [" \u200e/ ".join(key_text(group[key]) for key in KEYS[facts.by]) for group in largest]
+    values = [group["bytes"] for group in largest]
+    others = facts.groups_in_all - len(largest)
     if others:
         labels.append(f"{others:,} others")
         values.append(facts.bytes - sum(values))
-    first = shown[0]
+    first = largest[0]
     said = (
         f"{_isolated(labels[0])} holds {first['share']:.0%} of all bytes ({size_text(first['bytes'])} in "
         f"{first['messages']:,} message{'s' if first['messages'] != 1 else ''})."
     )
     if facts.groups_in_all > 3:
-        said += f" The three largest of {facts.groups_in_all:,} hold {sum(g['share'] for g in shown[:3]):.0%}."
+        said += f" The three largest of {facts.groups_in_all:,} hold {sum(g['share'] for g in largest[:3]):.0%}."
     drawn = bars("groups", labels, values, unit="bytes", description=f"Bytes by {facts.by}. {said}")
     return _figure(f"Bytes by {facts.by}", said, drawn)
 
@@ -357,8 +357,8 @@ def _checks(facts: Facts) -> list[str]:
 
 
 def _caption(check: str, rows: int) -> str:
-    shown = f": the first {_MOST_ROWS} of {rows:,} rows" if rows > _MOST_ROWS else ""
-    return check.replace("_", " ").capitalize() + shown
+    limit = f": the first {_MOST_ROWS} of {rows:,} rows" if rows > _MOST_ROWS else ""
+    return check.replace("_", " ").capitalize() + limit
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:

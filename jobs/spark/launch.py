@@ -37,7 +37,7 @@ _DELTA = {
 def environment(
     directory: str, options: Sequence[str] = (), *, delta: bool = False, lasts: bool = True, debug: bool = False
 ) -> dict[str, str]:
-    """Variables for a JVM with temporary files in ``directory``; one that does not last has Java's first compiler."""
+    """Variables for a JVM with temporary files in ``directory``; a short one has Java's first compiler."""
     require_java()
     log4j, archive = CONF / "log4j2.properties", Path(sys.prefix, "spark.jsa")
     flags = [f"-Drocketmq.store.spark.log.level={'info' if debug else 'off'}", f'"-Djava.io.tmpdir={directory}"']
@@ -65,7 +65,7 @@ def prepare(options: Sequence[str] = (), *, delta: bool = False) -> None:
 
 def defaults(directory: str, *, local: bool) -> dict[str, str]:
     """Settings of Spark unless the user sets them; ``directory`` is for this Spark alone."""
-    settings = {"spark.sql.warehouse.dir": f"{directory}/warehouse"}  # which nobody uses
+    settings = {"spark.sql.warehouse.dir": f"{directory}/warehouse"}  # unused
     for file in ("spark-defaults.conf", "spark-local.conf")[: 1 + local]:
         if (CONF / file).is_file():
             settings |= parse_properties((CONF / file).read_text(encoding="utf-8"))

@@ -96,8 +96,8 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"--time-zone {error}") from error
     store = open_store(options, needs_index_sizes=False, restores=True)
-    shown = observed_delays(store.root, store.segments)
-    store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, shown)))
+    observed = observed_delays(store.root, store.segments)
+    store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, observed)))
     reporter.note(*store.notes)
     path = locations.absolute(options.table)
     if outputs.resolves_inside(path, store.root):
@@ -106,7 +106,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
         session.shared_spark(),
         filled(store, reporter) as whole,
     ):
-        load = Load(whole, options, path, reporter, levels_observed=bool(shown))
+        load = Load(whole, options, path, reporter, levels_observed=bool(observed))
         facts = load.run()
     if not options.dry_run:
         facts["consumer_offsets"], notes = add_snapshot(store, options, path)
@@ -421,12 +421,12 @@ def row_reader(
     return ReadRanges(proven_ranges(reading.scans, rows_from) if reading else (), rules, rows_from, options.topics)
 
 
-def check_delay_levels(store: OpenedStore, options: LoadOptions, shown: dict[int, int]) -> list[str]:
+def check_delay_levels(store: OpenedStore, options: LoadOptions, observed: dict[int, int]) -> list[str]:
     """Note, or WrongSettings without ``--set``, if the store's queues prove other delay levels."""
-    wrong = contradicted(shown, store.dispatch_rules().delay_millis)
+    wrong = contradicted(observed, store.dispatch_rules().delay_millis)
     if not wrong:
         return []
-    levels = ", ".join(f"level {level}: {shown[level]:,} ms" for level in wrong)
+    levels = ", ".join(f"level {level}: {observed[level]:,} ms" for level in wrong)
     if "messageDelayLevel" in dict(options.settings):
         return [f"messageDelayLevel is taken as given; the store's own queues show another one ({levels})"]
     raise WrongSettings(
@@ -634,17 +634,17 @@ def _append(path: str, table: pa.Table) -> None:
 
 def observed_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
     """Milliseconds of each delay level, from the newest units and their records."""
-    shown = {}
+    observed = {}
     for queue in queue_directories(root, CONSUME_QUEUE, {SCHEDULE_TOPIC}):
         delay = next(_delays(_newest_units(queue), segments), None)
         if delay is not None and queue.queue_id is not None:
-            shown[queue.queue_id + 1] = delay
-    return dict(sorted(shown.items()))
+            observed[queue.queue_id + 1] = delay
+    return dict(sorted(observed.items()))
 
 
-def contradicted(shown: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
+def contradicted(observed: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
     """Levels whose delay differs from ``delay_millis``."""
-    return [level for level, delay in shown.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
+    return [level for level, delay in observed.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
 
 
 def _newest_units(queue: QueueDirectory) -> Structs:

@@ -86,7 +86,7 @@ def index_file_size(slots: int, max_index_num: int) -> int:
 
 
 def capacity_of_file(file_size: int, read: Read) -> tuple[int, int] | None:
-    """Slots and entry places of a *full* index file, derived from its content; None for one that is not full. A full
+    """Slots and entry places of a *full* index file, derived from its content; None if it is not full. A full
     file has ``index_count == max_index_num``; the rest of its length is slots. The slot of the last entry must name it
     as the newest, and the header must have its offset.
     """

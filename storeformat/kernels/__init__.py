@@ -58,7 +58,7 @@ def active() -> ModuleType:
 def compiled() -> ModuleType | None:
     """Returns the module of compiled functions, None where this process uses numpy alone.
 
-    Raises ImportError where ``ROCKETMQ_STORE_SPARK_KERNELS`` asks for numba and there is none.
+    Raises ImportError where ``ROCKETMQ_STORE_SPARK_KERNELS`` asks for numba and it is not installed.
     """
     choice = os.environ.get("ROCKETMQ_STORE_SPARK_KERNELS", _preferred)
     if choice == "numpy":

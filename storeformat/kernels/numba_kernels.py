@@ -161,7 +161,7 @@ _TABLES = _tables()
 
 @_inlined
 def _looked_up(tables, row, word):  # type: ignore[no-untyped-def]
-    """CRC of the eight bytes of a word; the last lies ``row`` bytes before the end."""
+    """CRC of the eight bytes of a word; the last is ``row`` bytes before the end."""
     crc = np.uint32(0)
     for place in range(8):
         crc ^= tables[np.uint64(row + 7 - place), (word >> np.uint64(8 * place)) & np.uint64(0xFF)]
@@ -345,7 +345,7 @@ def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser
 
 @njit(types.int64(_BYTES, _INT64S, _INT32S, types.boolean, _result(types.int64, 2), _result(types.int32, 2)), **_KEPT)
 def _pieces(buffer, starts, lengths, split_parser, places, sizes):  # type: ignore[no-untyped-def]
-    """Fills a column a piece as far as there is room; returns how many pieces there are."""
+    """Fills a column piece by piece while there is room; returns how many pieces there are."""
     count = 0
     for row in range(len(starts)):
         begin, stop = starts[row], starts[row] + lengths[row]
@@ -374,7 +374,7 @@ _FIVE_BYTES = np.uint64((1 << 40) - 1)
 
 @_inlined
 def _known_name(buffer, at):  # type: ignore[no-untyped-def]
-    """The name of most properties that matter, and where its 0x01 is: told by its first bytes, without a search."""
+    """The name of most properties that matter, and where its 0x01 is: found by its first bytes, without a search."""
     word = _word_at(buffer, at)
     if word == _UNIQ_KEY_WORD and _byte_at(buffer, at + 8) == m.NAME_VALUE_SEPARATOR:
         return _UNIQ_KEY, at + 8

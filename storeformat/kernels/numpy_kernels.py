@@ -26,7 +26,7 @@ from storeformat.kernels.plain_pass import UnitColumns
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
     """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
 
-    A position p is taken while p < stop and [p, p + TOTALSIZE) lies below ``limit``; TOTALSIZE below ``BLANK_SIZE``
+    A position p is taken while p < stop and [p, p + TOTALSIZE) is below ``limit``; TOTALSIZE below ``BLANK_SIZE``
     ends the walk.
     """
     positions: list[int] = []
@@ -48,7 +48,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
     """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame
     that failed.
 
-    Precondition: ``[p, p + TOTALSIZE)`` lies inside the data for every position p, as ``walk_sizes`` guarantees.
+    Precondition: ``[p, p + TOTALSIZE)`` is inside the data for every position p, as ``walk_sizes`` guarantees.
     """
     heads = sliding_window_view(buffer, m.MAX_HEAD_SIZE)[positions]
     v4 = _fields(heads, m.HOST_V4, m.HOST_V4)
@@ -125,7 +125,7 @@ def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[n
 def property_spans(
     buffer: Bytes, starts: Int64s, lengths: Int32s, names: tuple[bytes, ...], split_parser: bool
 ) -> list[Spans]:
-    """Returns for each name where its value lies in each property block; length -1 where the property is absent.
+    """For each name the span of its value in each property block; length -1 where the property is absent.
 
     A name that occurs twice has its last value. ``split_parser`` selects the grammar of releases up to 4.9.0
     (Java's ``split``), otherwise ``MessageDecoder#string2messageProperties`` of 4.9.1 and later: pieces between
@@ -307,7 +307,7 @@ def _link_entries(slots: Int32s, first_number: int, slot_table: Int32s) -> Int32
 def group_units(units: UnitColumns, light: Bools, packed: Structs) -> tuple[Int64s, Bools]:
     """Fills ``packed`` (of ``consume_queue.UNIT``) with units grouped by topic code and queue id, otherwise in
     their order; returns the row that each comes from, and whether it begins a run: the first of its queue, one
-    whose queue offset does not follow, or one that differs in ``light`` from the one before.
+    whose queue offset does not follow, or that differs in ``light`` from the one before.
 
     Topic codes and queue ids are not negative.
     """

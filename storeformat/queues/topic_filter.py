@@ -32,7 +32,7 @@ class TopicFilter:
 
 
 def selects(filters: Iterable[TopicFilter], topic: str, queue_id: int) -> bool:
-    """True if a filter matches a queue, or there is none."""
+    """True if a filter matches a queue, or without filters."""
     filters = tuple(filters)
     return not filters or any(item.topic == topic and item.queue_id in (None, queue_id) for item in filters)
 

@@ -87,7 +87,7 @@ class UniqueKey:
         return raw.hex().upper()
 
     def timestamp(self, near: int, utc_offset_ms: int = 0) -> int | None:
-        """Milliseconds since the epoch when the client made this id. The id lacks the month: the one that brings it
+        """Milliseconds since the epoch when the client made this id. The id lacks the month: the month that brings it
         closest to ``near`` is taken (best: the message's BORNTIMESTAMP). ``utc_offset_ms``: the client's time zone.
         """
         if self.is_grpc:

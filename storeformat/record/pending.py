@@ -10,7 +10,7 @@ topic                                         kind       waits for
 ``RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC``
 ``%RETRY%GROUP``, ``%RETRY%GROUP+TOPIC``,     retried    the group, to consume it again (the last two by POP)
 ``%RETRY%GROUP_TOPIC``
-``%DLQ%GROUP``                                dead       nobody: its group gave up
+``%DLQ%GROUP``                                dead       nothing: its group gave up
 ============================================  =========  ==============================================================
 
 The original topic is in REAL_TOPIC and REAL_QID, for a retried or dead message in RETRY_TOPIC or DLQ_ORIGIN_TOPIC.

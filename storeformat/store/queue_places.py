@@ -78,11 +78,11 @@ def holds_pairs(directory: str) -> bool:
 
 @dataclass(frozen=True)
 class QueueStore:
-    """Where queues are kept; ``shown`` is the evidence, ``written_twice``: a database beside the files."""
+    """Where queues are kept; ``evidence`` is the evidence, ``written_twice``: a database beside the files."""
 
     kind: QueueStoreKind = "file"
     database: str = CONSUME_QUEUE
-    shown: str | None = None
+    evidence: str | None = None
     written_twice: bool = False
 
     @property
@@ -92,11 +92,11 @@ class QueueStore:
 
 def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = None) -> QueueStore:
     """Where a store's broker keeps its queues, or would for ``kind``; if written twice, the files count."""
-    shown, twice = rocksdb_queues(root, settings), False
+    evidence, twice = rocksdb_queues(root, settings), False
     if kind is None:
-        kind = "rocksdb" if shown else "file"
-        if not shown and settings.flag(DOUBLE_WRITE):
-            shown, loaded = f"{DOUBLE_WRITE}=true", _loaded(settings)
+        kind = "rocksdb" if evidence else "file"
+        if not evidence and settings.flag(DOUBLE_WRITE):
+            evidence, loaded = f"{DOUBLE_WRITE}=true", _loaded(settings)
             twice = len(loaded) == 2
             kind = "file" if "default" in loaded else "rocksdb"
     if twice and settings.flag(LIGHT_IN_ROCKSDB):
@@ -108,7 +108,7 @@ def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = Non
     if SEPARATE not in settings.given:
         here, there = (files.exists(locations.join(root, name, "CURRENT")) for name in (CONSUME_QUEUE, ROCKSDB_QUEUES))
         apart = there and not here
-    return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, shown, twice)
+    return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, evidence, twice)
 
 
 def _loaded(settings: Settings) -> set[str]:

@@ -5,7 +5,7 @@ release          after a clean stop                                         afte
 ===============  =========================================================  ==========================================
 4.5.1 to 4.9.8   from where the furthest queue ends                         from the segment that the checkpoint shows
 5.0.0 to 5.3.1   nothing                                                    the same
-5.3.2, 5.3.3     what lies after where the furthest queue ends, but not    the same
+5.3.2, 5.3.3     what is after where the furthest queue ends, but not    the same
                  the first record there
 5.4.0 and later  the same, from the tenth-last segment on at most           the same, from the tenth-last on at most
 ===============  =========================================================  ==========================================
@@ -42,7 +42,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Redispatch:
-    """Records from ``begin`` on are dispatched again, except one that begins exactly at ``skipped``."""
+    """Records from ``begin`` on are dispatched again, except a record that begins exactly at ``skipped``."""
 
     begin: int = NEVER
     skipped: int = -1

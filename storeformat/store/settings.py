@@ -1,7 +1,7 @@
 """The settings of a broker.conf, as a broker takes them.
 
 ==========  ========================================================================================================
-numbers     one that Integer#parseInt does not take, for a blank at its end, too, is passed over: the default stands
+numbers     what Integer#parseInt does not take, for a blank at its end, too, is passed over: the default stands
 booleans    all but ``true``, in any case of letters, is false, with a blank at its end, too
 text        from 5.2.0 on without the blanks around it, before with them
 ==========  ========================================================================================================
@@ -48,21 +48,21 @@ _TEXTS = ("messageDelayLevel", "storePathCommitLog", "readOnlyCommitLogStorePath
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings by broker.conf name. ``given``: as written; ``shown``: sizes of the store's own files, which count for
-    what is not given. Without a file, they decide all sizes.
+    """Settings by broker.conf name. ``given``: as written; ``observed``: sizes of the store's own files, which count
+    for what is not given. Without a file, they decide all sizes.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
     from_file: bool = True
     path: str | None = None
-    shown: Mapping[str, int] = field(default_factory=dict)
+    observed: Mapping[str, int] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
         return self.given.get(name, DEFAULTS.get(name, "")).strip()
 
     def number(self, name: str) -> int:
         number = parse_int(self.given.get(name, ""))
-        return self.shown.get(name, _NUMBERS[name]) if number is None else number
+        return self.observed.get(name, _NUMBERS[name]) if number is None else number
 
     def flag(self, name: str) -> bool:
         return self.given.get(name, DEFAULTS.get(name, "")).lower() == "true"
@@ -73,7 +73,7 @@ class Settings:
 
     def showing(self, **sizes: int) -> Settings:
         """The settings with sizes of the store's own files."""
-        return replace(self, shown={**self.shown, **sizes})
+        return replace(self, observed={**self.observed, **sizes})
 
     @property
     def queues_in_rocksdb(self) -> bool:

@@ -112,15 +112,15 @@ def find_store(root: str, settings: Settings, version: str | None = None) -> Sto
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    shown, why = guess_version(release_signs(root, settings))
+    guessed, why = guess_version(release_signs(root, settings))
     if version is None and why == NO_SIGNS:
-        return Store(root, settings, rules_of(shown), why, None)
-    rules = rules_of(version or shown)
+        return Store(root, settings, rules_of(guessed), why, None)
+    rules = rules_of(version or guessed)
     known = {name: text for name, text in settings.given.items() if is_known(name, rules.version)}
     settings = replace(settings, given=known)
     if version is None:
         return Store(root, settings, rules, why, None)
-    suggests = f"{shown}: {why}" if shown not in (rules.version, DEFAULT) else None
+    suggests = f"{guessed}: {why}" if guessed not in (rules.version, DEFAULT) else None
     return Store(root, settings, rules, _given(version, rules), suggests)
 
 
@@ -136,18 +136,18 @@ def fit_to_store(root: str, settings: Settings, *, needs_index_sizes: bool) -> t
     """The settings with sizes of the store's files, and notes. Raises WrongSettings if a given size contradicts."""
     notes: list[str] = []
     for kind, name in _SIZES_OF_QUEUES.items():
-        shown = _shown_file_size(root, kind)
+        own_size = _shown_file_size(root, kind)
         set_size = settings.queue_file_size if kind == CONSUME_QUEUE else settings.number(name)
-        if shown in (None, set_size) or (kind == CONSUME_QUEUE_EXT and not settings.flag("enableConsumeQueueExt")):
+        if own_size in (None, set_size) or (kind == CONSUME_QUEUE_EXT and not settings.flag("enableConsumeQueueExt")):
             continue
         if name in settings.given:
             raise WrongSettings(
-                f"{name} makes files of {set_size} bytes, the store's own have {shown}",
+                f"{name} makes files of {set_size} bytes, the store's own have {own_size}",
                 path=locations.join(root, kind),
                 advice=f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt",
             )
-        settings = settings.showing(**{name: shown})
-        notes.append(f"{kind} files have {shown} bytes, as the store's own")
+        settings = settings.showing(**{name: own_size})
+        notes.append(f"{kind} files have {own_size} bytes, as the store's own")
     settings, more = _fit_index_sizes(root, settings, required=needs_index_sizes)
     return settings, notes + more
 
@@ -161,10 +161,10 @@ def _fit_index_sizes(root: str, settings: Settings, *, required: bool) -> tuple[
     if not {SLOTS, ENTRIES} & settings.given.keys():
         for entry in own:
             with files.RangeReader(entry.path) as reader:
-                shown = index_file.capacity_of_file(entry.size, partial(_read_part, reader, entry.size))
-            if shown is not None:
-                note = f"index files have {shown[0]} slots and {shown[1]} entries, as the store's own"
-                return settings.showing(**{SLOTS: shown[0], ENTRIES: shown[1]}), [note]
+                capacity = index_file.capacity_of_file(entry.size, partial(_read_part, reader, entry.size))
+            if capacity is not None:
+                note = f"index files have {capacity[0]} slots and {capacity[1]} entries, as the store's own"
+                return settings.showing(**{SLOTS: capacity[0], ENTRIES: capacity[1]}), [note]
     if not required:
         return settings, []
     raise WrongSettings(

@@ -46,7 +46,7 @@ def store_with(root: Path, *paths: str) -> str:
 )  # fmt: skip
 def test_queues_in_rocksdb(tmp_path: Path, paths: list[str], settings: dict[str, str], shown: str) -> None:
     root = store_with(tmp_path, *paths)
-    assert rocksdb_queues(root, Settings(settings)) == queue_store(root, Settings(settings)).shown == shown
+    assert rocksdb_queues(root, Settings(settings)) == queue_store(root, Settings(settings)).evidence == shown
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> No
 
 def test_what_shows_that_queues_are_kept_twice(tmp_path: Path) -> None:
     shown = "rocksdbCQDoubleWriteEnable=true"
-    assert queue_store(store_with(tmp_path), Settings(DOUBLE)) == QueueStore("file", shown=shown, written_twice=True)
+    assert queue_store(store_with(tmp_path), Settings(DOUBLE)) == QueueStore("file", evidence=shown, written_twice=True)
     one = {**DOUBLE, "combineCQLoadingCQTypes": "default"}
-    assert queue_store(str(tmp_path), Settings(one)) == QueueStore("file", shown=shown)
-    assert queue_store(str(tmp_path), Settings({})).shown is None
+    assert queue_store(str(tmp_path), Settings(one)) == QueueStore("file", evidence=shown)
+    assert queue_store(str(tmp_path), Settings({})).evidence is None
 
 
 # ----------------------------------------------------------------------------------------------------------- queue ends

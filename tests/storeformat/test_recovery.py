@@ -240,11 +240,11 @@ def test_each_kind_of_queue_shows_its_own_length(tmp_path: Path) -> None:
     put(tmp_path, "batchconsumequeue/T/0/" + "0" * 20, bytes(46 * 7))
     put(tmp_path, "consumequeue_ext/T/0/" + "0" * 20, bytes(777))
     plain, notes = fit_to_store(str(tmp_path), Settings(), needs_index_sizes=True)
-    assert plain == Settings(shown={"mapperFileSizeBatchConsumeQueue": 322})
+    assert plain == Settings(observed={"mapperFileSizeBatchConsumeQueue": 322})
     assert notes == ["batchconsumequeue files have 322 bytes, as the store's own"]
     given = Settings({"enableConsumeQueueExt": "true"})
     extended, notes = fit_to_store(str(tmp_path), given, needs_index_sizes=True)
-    assert extended.shown == {"mapperFileSizeBatchConsumeQueue": 322, "mappedFileSizeConsumeQueueExt": 777}
+    assert extended.observed == {"mapperFileSizeBatchConsumeQueue": 322, "mappedFileSizeConsumeQueueExt": 777}
     assert notes[1:] == ["consumequeue_ext files have 777 bytes, as the store's own"]
     with pytest.raises(WrongSettings, match="mapperFileSizeBatchConsumeQueue makes files of 13800000 bytes"):
         fit_to_store(str(tmp_path), Settings({"mapperFileSizeBatchConsumeQueue": "13800000"}), needs_index_sizes=True)
@@ -283,7 +283,7 @@ def test_a_full_index_file_shows_its_numbers(tmp_path: Path) -> None:
     put(tmp_path, "index/20210712070947051", bytes(HEADER_SIZE + 777))
     put(tmp_path, "index/20210712070947052", content)
     settings, notes = fit_to_store(str(tmp_path), Settings(), needs_index_sizes=True)
-    assert settings == Settings(shown={"maxHashSlotNum": 1, "maxIndexNum": 2})
+    assert settings == Settings(observed={"maxHashSlotNum": 1, "maxIndexNum": 2})
     assert notes == ["index files have 1 slots and 2 entries, as the store's own"]
     for given in (Settings({"maxHashSlotNum": "5000000"}), Settings({"maxIndexNum": "20000000"})):
         with pytest.raises(WrongSettings, match="maxHashSlotNum and maxIndexNum make files"):

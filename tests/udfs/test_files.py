@@ -59,7 +59,7 @@ from udfs.files.verify import (
 from udfs.log.staged_files import Readers, Slices
 
 # --------------------------------------------------------------------------------------------------------- build
-SMALL_INDEX = Settings(shown={"maxHashSlotNum": 5, "maxIndexNum": 12})
+SMALL_INDEX = Settings(observed={"maxHashSlotNum": 5, "maxIndexNum": 12})
 counts_of_files = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=4), max_size=20)
 
 
@@ -124,7 +124,7 @@ def test_a_pre_blank_unit_among_the_messages_is_refused(tmp_path: Path) -> None:
     staged = tmp_path / "s.units"
     staged.write_bytes(consume_queue.pack_units([500, 0, 600], [91, 0x7FFFFFFF, 91], [7, 0, 8]).tobytes())
     file = PlannedQueueFile("consumequeue", ("T", 3), 120, Slices.of((str(staged), 0, 3)))
-    task = BuildFiles(made_in(tmp_path), Settings(shown={"mappedFileSizeConsumeQueue": 120}))
+    task = BuildFiles(made_in(tmp_path), Settings(observed={"mappedFileSizeConsumeQueue": 120}))
     with pytest.raises(TotalsDisagree, match="pre-blank"):
         list(task(iter([[file]])))
     assert not (tmp_path / "made").exists()
@@ -138,9 +138,8 @@ def test_addresses_take_the_place_of_tags_codes(tmp_path: Path, begins: list[int
     slices = slices_of(staged, (0, 2, True), (1, 2, False), ext_numbers=begins)
     file = PlannedQueueFile("consumequeue", ("T", 3), 0, slices)
     output = made_in(tmp_path)
-    (_,) = BuildFiles(output, Settings(shown={"mappedFileSizeConsumeQueue": 100, "mappedFileSizeConsumeQueueExt": 44}))(
-        iter([[file]])
-    )
+    sizes = {"mappedFileSizeConsumeQueue": 100, "mappedFileSizeConsumeQueueExt": 44}
+    (_,) = BuildFiles(output, Settings(observed=sizes))(iter([[file]]))
     units = consume_queue.parse_units((tmp_path / "made" / file.path).read_bytes())
 
     def address(number: int) -> int:
@@ -162,7 +161,7 @@ def test_a_file_has_the_time_of_its_last_message(tmp_path: Path) -> None:
     for count in (3, 2):
         file = PlannedQueueFile("consumequeue", ("T", count), 0, Slices.of((str(staged), 0, count)))
         segments = (Segment("none", 0, 1024), Segment(str(segment), 1024, 1024))
-        (_,) = BuildFiles(output, Settings(shown={"mappedFileSizeConsumeQueue": 100}), segments)(iter([[file]]))
+        (_,) = BuildFiles(output, Settings(observed={"mappedFileSizeConsumeQueue": 100}), segments)(iter([[file]]))
         assert (tmp_path / "made" / file.path).stat().st_mtime == 1_700_000_000 + 10 * (count - 1)
 
 

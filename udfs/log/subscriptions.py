@@ -1,6 +1,6 @@
 """Which groups read which topics, by retried and dead messages, inside a Spark task.
 
-A record in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or one that waits for ``%RETRY%GROUP``, proves that the group had one
+A record in ``%RETRY%GROUP`` or ``%DLQ%GROUP``, or a record that waits for ``%RETRY%GROUP``, proves that the group had a
 message of the topic in RETRY_TOPIC or DLQ_ORIGIN_TOPIC; it proves nothing about earlier ones.
 """
 

@@ -6,7 +6,7 @@ Timer messages:
 ===================================  =================================================================================
 record                               is
 ===================================  =================================================================================
-in ``rmq_sys_wheel_timer``           a message that waits for TIMER_OUT_MS; with TIMER_DEL_UNIQKEY one that recalls
+in ``rmq_sys_wheel_timer``           a message that waits for TIMER_OUT_MS; with TIMER_DEL_UNIQKEY what recalls
                                      another
 with TIMER_DEQUEUE_MS                a message that waited: delivered to its topic, or, in the timer topic again,
                                      stored anew because its time was too far away
@@ -40,7 +40,7 @@ Identity = tuple[str, int, int]  # unique key or CRC, TIMER_OUT_MS, born time
 @dataclass(frozen=True, slots=True)
 class WaitingTimer:
     """A message in the timer queue. ``recalls``: it ends the wait of another. ``due`` -1: unreadable. ``queue_offset``
-    -1: not in queue 0, the only one that a broker reads.
+    -1: not in queue 0, the only queue that a broker reads.
     """
 
     offset: int
@@ -53,7 +53,7 @@ class WaitingTimer:
 
 @dataclass(frozen=True, slots=True)
 class TimerEvent:
-    """A record that ends the wait of an earlier one (``ends``), one that waits, or both."""
+    """A record that ends the wait of an earlier one (``ends``), a record that waits, or both."""
 
     identity: Identity
     ends: bool

@@ -197,8 +197,8 @@ class _Part:
             size = self._stream.tell()
             self._stream.close()
         (metadata,) = self._metadata
-        told = file_statistics(metadata, schemas.STATISTICS_COLUMNS, self._extremes)
-        found = json.dumps(told, ensure_ascii=False)  # arrow-rs joins no surrogates
+        statistics = file_statistics(metadata, schemas.STATISTICS_COLUMNS, self._extremes)
+        found = json.dumps(statistics, ensure_ascii=False)  # arrow-rs joins no surrogates
         return WrittenFile(self._path, self._date, metadata.num_rows, size, found, self._delayed)
 
 

@@ -20,9 +20,9 @@ offset  field                 meaning
 ======  ====================  ========================================================================================
 0       size i32              52
 4       previous i64          position of the unit before it in the slot, -1 for none
-12      magic i32             1, and 2 for one to be stored again (rolled), 4 for one that recalls another
+12      magic i32             1, and 2 for one to be stored again (rolled), 4 for a recall of another
 16      written i64, 24 i32   milliseconds; their sum is the time of the slot
-28      offset i64, 36 i32    where the record lies in the log, and its size
+28      offset i64, 36 i32    where the record is in the log, and its size
 40      hash i32              of its real topic
 44      reserved i64          0
 ======  ====================  ========================================================================================

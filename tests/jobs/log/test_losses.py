@@ -616,7 +616,7 @@ def a_topic_created_anew(more: int) -> tuple[LogBuilder, list[Placed]]:
 
 
 def planned(reading: LogReading) -> planning.QueuesPlan:
-    layout = Settings(shown={"mappedFileSizeConsumeQueue": 1000})
+    layout = Settings(observed={"mappedFileSizeConsumeQueue": 1000})
     return planning.plan_queue_files(reading.queue_runs, reading.scans, layout)
 
 

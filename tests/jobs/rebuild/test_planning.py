@@ -59,7 +59,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int]) -> SplitScan:
 
 def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
     scans = [batch_scan("s1", (0, 0, 0, 3, 1), (0, 0, 3, 1, 0), (0, 0, 4, 2, 1)), batch_scan("s2", (0, 0, 0, 1, 0))]
-    plan = planning.plan_batch_queue_files(scans, Settings(shown={"mapperFileSizeBatchConsumeQueue": 3 * 46}))
+    plan = planning.plan_batch_queue_files(scans, Settings(observed={"mapperFileSizeBatchConsumeQueue": 3 * 46}))
     (file,) = plan.files
     assert list(file.slices) == [("s1", 4, 2), ("s2", 0, 1)]
     assert (plan.queues, plan.units, plan.offset_sum) == (1, 3, None)
@@ -72,7 +72,7 @@ def test_fillers_are_units_and_no_whole_queue() -> None:
         RUN, first_queue_offsets=[0, 3], counts=[1, 1], begins=column, first_offsets=column, last_offsets=column
     )
     scan = SplitScan(REPORT, topics=(b"A",), units=Staged(path="s", runs=runs.tobytes()))
-    layout = Settings(shown={"mappedFileSizeConsumeQueue": 80})
+    layout = Settings(observed={"mappedFileSizeConsumeQueue": 80})
     plan = planning.plan_queue_files(replace(all_runs([scan]), after_loss=column == 1), [scan], layout)
     (file,) = plan.files
     assert list(file.slices) == [("s", 0, 1), ("s", 1, 2), ("s", 1, 1)]

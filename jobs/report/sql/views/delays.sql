@@ -27,7 +27,7 @@ WITH asked AS (
     FROM messages
    WHERE topic IN ('SCHEDULE_TOPIC_XXXX', 'rmq_sys_wheel_timer')
 ),
-told AS (
+delayed AS (
   SELECT *,
          bool_or(forgets IS NOT NULL AND topic = 'rmq_sys_wheel_timer')
            OVER (PARTITION BY cluster, broker, real_topic, key) AS recalled
@@ -38,7 +38,7 @@ stored AS (
          properties['TIMER_ROLL_TIMES'] IS NOT NULL AND 1 < row_number() OVER (
            PARTITION BY cluster, broker, real_topic, key, topic, reconsume_times, due_ms ORDER BY commit_log_offset
          ) AS again
-    FROM told
+    FROM delayed
    WHERE forgets IS NULL AND real_topic <> topic
 ),
 waiting AS (

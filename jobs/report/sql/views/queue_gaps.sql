@@ -10,7 +10,7 @@ CREATE OR REPLACE TEMPORARY VIEW queue_gaps (
 WITH unknown AS (SELECT DISTINCT cluster, broker, TRUE AS whole FROM messages WHERE queue_run IS NULL),
 ends AS (
   -- The loader has seen that within a run every number follows the one before: only the ends are put in order, and all
-  -- rows of a broker of which some say nothing (those of an older load, or of a repair). An inner batch is one record
+  -- rows of a broker where some say nothing (those of an older load, or of a repair). An inner batch is one record
   -- with many numbers. A damaged head may hold any number, and must not end the query.
   SELECT /*+ BROADCAST(unknown) */ messages.*, if(whole, NULL, queue_run) AS run,
          try_add(queue_offset, coalesce(inner_num, 1)) AS next

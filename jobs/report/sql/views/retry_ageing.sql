@@ -1,4 +1,4 @@
--- How long do retries linger, and what lies in the dead letter queues? One row an attempt of a group at a topic.
+-- How long do retries linger, and what is in the dead letter queues? One row an attempt of a group at a topic.
 CREATE OR REPLACE TEMPORARY VIEW retry_ageing (
   cluster, broker,
   kind COMMENT 'retry or dlq',
