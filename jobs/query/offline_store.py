@@ -149,7 +149,7 @@ class OfflineStore:
 
     def offset_by_time(self, topic: str, queue_id: int, time: int, *, upper: bool = False) -> dict[str, int]:
         """First queue offset at or after a time, else the end; ``upper``: the last at or before it, else the begin.
-        ``found``: the queue's first or last message answers. Store times ascend, as in #binarySearchInQueueByTime.
+        ``found``: the message there has such a time. Store times ascend, as in #binarySearchInQueueByTime.
         """
         with self.view(topic, queue_id) as queue:
 
@@ -160,9 +160,9 @@ class OfflineStore:
             bisect, places = bisect_right if upper else bisect_left, range(queue.begin, queue.end)
             before = bisect(places, time, key=time_at)
             found = queue.begin + (max(before - 1, 0) if upper else before)
-            unit, times = queue.unit(found), [time_at(place) for place in {queue.begin, queue.end - 1}]
+            unit, at = queue.unit(found), time_at(found)
         return {
-            "found": int(any(0 <= at <= time if upper else at >= time for at in times)),
+            "found": int(0 <= at <= time if upper else at >= time),
             "queue_offset": found if unit is None else int(unit["queue_offset"]),
             "min_offset": queue.begin,
             "max_offset": queue.end,
