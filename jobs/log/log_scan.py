@@ -10,11 +10,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from jobs.contract.options import DamagePolicy
 from jobs.contract.report import counted, losses_text, size_text
-from jobs.log.losses import DAMAGE, Losses, account_for_queues
+from jobs.log.losses import Losses, account_for_queues
 from jobs.log.queue_runs import DamagedBytes, QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, without_older_segments
 from jobs.spark.runner import Runner
@@ -22,7 +20,6 @@ from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.framing import EntryNumber
-from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_with
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
@@ -63,8 +60,6 @@ class LogReading:
     """The log begins at offset 0 and every queue was seen."""
     kept: list[LogRange] = field(default_factory=list)
     """Records that count although the CRC of their body fails."""
-    lost_records: list[RecordRef] = field(default_factory=list)
-    """Lost records with a sound head."""
     blanks: list[tuple[int, int]] = field(default_factory=list)
     """Bytes of BLANKs, up to the ends of their segments."""
     unfinished: LogRange | None = None
@@ -122,7 +117,6 @@ class LogReading:
             self.scans,
             all_runs(self.scans),
             DamagedBytes.of(ranges),
-            self.lost_records,
             whole=self.whole,
             salvaging=self.salvaged,
             behind=self.behind,
@@ -232,19 +226,12 @@ def scan_log(
 
 def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
     """Move foreign records to the damage where a message is missing; ``seen`` has the queues that show it."""
-    if not reading.foreign_records:
-        return reading
-    foreign = sorted(reading.foreign_records)
-    offsets = np.array([offset for offset, _ in foreign], np.int64)
-    named = np.zeros(len(foreign), bool)
-    for row in (row for row in seen.losses.rows if row.cause == DAMAGE):
-        named[slice(*np.searchsorted(offsets, [row.begin, row.end]))] = True
-    reason = str(RecordDefect.FOREIGN_OFFSET)
-    ranges = [LogRange(begin, begin + size, reason) for (begin, size), lost in zip(foreign, named, strict=True) if lost]
+    explaining, reason = seen.losses.explaining, str(RecordDefect.FOREIGN_OFFSET)
+    ranges = [LogRange(at, at + size, reason) for at, size in reading.foreign_records if at in explaining]
     return replace(
         reading,
         damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
-        foreign_records=[item for item, lost in zip(foreign, named, strict=True) if not lost],
+        foreign_records=sorted(item for item in reading.foreign_records if item[0] not in explaining),
     )
 
 
@@ -298,16 +285,14 @@ def _seen_whole(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogRe
 def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
     """Refuse where a broker would append a stray record and move all later messages of its queue."""
     stray = next((stray for stray in seen.losses.strays if stray.moves_others), None)
-    if stray is None or stray.home is None:
+    if stray is None:
         return
-    topic, queue_id, queue_offset = stray.home
     raise DamagedLog(
         f"the commit log is damaged: the record at {stray.offset} says it is message {stray.queue_offset} of "
-        f"{stray.topic}/{stray.queue_id}, but {topic}/{queue_id} misses message {queue_offset} before offset "
-        f"{stray.next_offset}",
+        f"{stray.topic}/{stray.queue_id}, which cannot be",
         path=segment_with(reading.segments, stray.offset).path,
         offset=stray.offset,
-        advice="--on-damage salvage puts it back there; stop appends it where it says, and the messages after it move",
+        advice="--on-damage salvage leaves it out; stop appends it where it says, and the messages after it move",
     )
 
 
@@ -327,7 +312,6 @@ def _salvaged(known: ProvenLog, saved: Salvaged, tail: Tail) -> LogReading:
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
     end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
-    lost = []
     segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
     for gap in saved.gaps:
         if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
@@ -339,13 +323,11 @@ def _salvaged(known: ProvenLog, saved: Salvaged, tail: Tail) -> LogReading:
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
             damaged.append(LogRange(gap.begin, gap.end, _reason(gap), certain))
-        if gap.record is not None:
-            lost.append(gap.record)
     for ranges in (damaged, stale):  # segments of an older log, those after breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
     reading = _reading(known, scans, blanks, damaged, stale, end)
     kept = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in saved.kept]
-    return replace(reading, kept=kept, lost_records=lost)
+    return replace(reading, kept=kept)
 
 
 def _reason(gap: DeadRange) -> str:

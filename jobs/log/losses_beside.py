@@ -50,9 +50,9 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, *, open_end: boo
     own = reading.losses
     last_of = {(loss.topic, loss.queue_id): loss for loss in found}
     rows = [row for row in own.rows if not _counts(last_of.get((row.topic, row.queue_id)), row)] + found
-    unexplained = [item for item in own.unexplained if not _any_in(item, proven)]
     goes_on = open_end and (reading.salvaged or reading.ends_with_segment) and _index_goes_on(store, reading)
-    losses = replace(own, rows=rows, unexplained=tuple(unexplained), least=int(goes_on))
+    held = (*own.unexplained, _after_end(reading)) if goes_on else own.unexplained
+    losses = replace(own, rows=rows, unexplained=tuple(item for item in held if not _any_in(item, proven)))
     return replace(reading, all_losses=losses) if found or goes_on else reading
 
 

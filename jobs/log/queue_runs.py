@@ -49,12 +49,12 @@ class DamagedBytes:
 class SharedRoom:
     """Room in damaged ranges, shared by all queues. Claims in order of their upper bound are all met if possible."""
 
-    def __init__(self, damaged: DamagedBytes, size: int = m.MIN_RECORD_SIZE) -> None:
-        self._size, self._left = size, damaged.ends - damaged.begins
+    def __init__(self, damaged: DamagedBytes) -> None:
+        self._left = damaged.ends - damaged.begins
 
     def claim(self, ranges: slice, messages: int) -> bool:
         """Take room for messages of one queue; takes none and returns False if there is too little."""
-        wanted = min(messages * self._size, _MOST)
+        wanted = min(messages * m.MIN_RECORD_SIZE, _MOST)
         taken = np.minimum(np.cumsum(self._left[ranges]), wanted)
         if taken[-1:].sum() < wanted:
             return False
@@ -152,15 +152,6 @@ class QueueRuns:
         table, origin = self.cut({row: 1 for row in rows.tolist() if self.runs.counts[row] > 1})
         return replace(table, counter_lost=np.isin(origin, rows) & (table.runs.first_queue_offsets == 0))
 
-    def moved(self, keys: Int64s, queue_offsets: Int64s, kept: Bools) -> tuple[QueueRuns, Int64s]:
-        """The kept rows under other keys and first queue offsets, and their old row numbers."""
-        rows = np.flatnonzero(kept)
-        order = rows[np.lexsort((self.runs.first_offsets[rows], keys[rows]))]
-        runs = self.runs.copy()
-        runs["first_queue_offsets"] = queue_offsets
-        left_out = int(self.runs.counts[~kept].sum())
-        return replace(replace(self, keys=keys, runs=runs).take(order), left_out=left_out), order
-
 
 def all_runs(scans: Sequence[SplitScan], *, of_batches: bool = False) -> QueueRuns:
     """The runs of scans in log order; ``of_batches``: those of BatchCQ topics, rows of ``BATCH_RUN``."""
@@ -193,7 +184,9 @@ class DenseBlocks:
     def of(table: QueueRuns) -> DenseBlocks:
         keys, runs = table.keys, table.runs
         counts = runs.counts
-        firsts = without_races(keys, runs.first_queue_offsets, counts, runs.light)
+        firsts = without_races(keys, runs.first_queue_offsets, counts, runs.light).copy()
+        for row in [] if table.counter_lost is None else np.flatnonzero(table.counter_lost).tolist():
+            firsts[row] = firsts[row - 1] + counts[row - 1]
         is_start = np.ones(len(keys), bool)
         is_start[1:] = (keys[1:] != keys[:-1]) | (firsts[1:] != firsts[:-1] + counts[:-1])
         starts = np.flatnonzero(is_start)

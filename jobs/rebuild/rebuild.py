@@ -24,7 +24,7 @@ from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
-from storeformat.salvage.repair import Patch, crc_patch, fill_range, home_patches, join_ranges
+from storeformat.salvage.repair import Patch, crc_patch, fill_range, join_ranges
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import ABORT, BACKUP
 
@@ -195,6 +195,9 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
 
 def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
     ranges = [(item.begin, item.end) for item in (*reading.damaged, *reading.stale) if item.begin < reading.end]
+    for stray in (stray for stray in reading.losses.strays if stray.moves_others):
+        size = int.from_bytes(_read(segment_with(reading.segments, stray.offset), stray.offset, 4), "big")
+        ranges.append((stray.offset, stray.offset + size))
     records = [scan for scan in reading.scans if scan.records]
     for segment, begin, end in join_ranges(ranges, reading.segments):
         followed = any(scan.report.end > end and (scan.report.start or 0) < segment.end for scan in records)
@@ -209,15 +212,6 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
     for item in reading.kept:
         segment = segment_with(reading.segments, item.begin)
         yield segment, crc_patch(_read(segment, item.begin, item.end - item.begin), item.begin)
-    for stray in reading.losses.strays:
-        if stray.home is None:
-            continue
-        segment = segment_with(reading.segments, stray.offset)
-        size = int.from_bytes(_read(segment, stray.offset, 4), "big")
-        topic, queue_id, queue_offset = stray.home
-        record = _read(segment, stray.offset, size)
-        for patch in home_patches(record, stray.offset, topic.encode(), queue_id, queue_offset):
-            yield segment, patch
 
 
 def _read(segment: Segment, offset: int, size: int) -> bytes:

@@ -9,7 +9,7 @@ range                           becomes
 inside a segment                records of just that size, rolled back (SYSFLAG 0xC): no queue and no index takes them
 the last one of a segment       such records, and a BLANK from there to the segment's end
 a record kept with a bad body   the same record with the CRC that its body has
-a record brought home           the same record with the topic, queue id and queue offset that it belongs to
+a stray record                  such a record, if a broker that appends it would move later messages of a queue
 ==============================  =======================================================================================
 
 The records also mark lost messages: a later rebuild fills their places in the queues again.
@@ -30,7 +30,6 @@ TOPIC = b"rmq_sys_lost"
 MAX_FILLER = 1 << 20  # bytes: a broker reads a record whole, and by default accepts no larger body
 
 _HEAD = struct.Struct(">iIIiiqqiq4siq4siiqi")
-_QUEUE_ID_POSITION, _QUEUE_OFFSET_POSITION = 12, 20
 _BLANK = struct.Struct(">iI")
 
 
@@ -100,17 +99,6 @@ def crc_patch(record: bytes, offset: int) -> Patch:
     length = max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
     crc = zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK
     return Patch(offset + m.BODY_CRC_POSITION, struct.pack(">I", crc))
-
-
-def home_patches(record: bytes, offset: int, topic: bytes, queue_id: int, queue_offset: int) -> Iterator[Patch]:
-    """Patches that move a record to another queue place, and to a topic of equal length."""
-    yield Patch(offset + _QUEUE_ID_POSITION, struct.pack(">i", queue_id))
-    yield Patch(offset + _QUEUE_OFFSET_POSITION, struct.pack(">q", queue_offset))
-    body_at = m.body_position(struct.unpack_from(">i", record, m.SYS_FLAG_POSITION)[0])
-    at = body_at + max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
-    width = 2 if record[m.MAGIC_POSITION : m.MAGIC_POSITION + 4] == m.MAGIC_V2_BYTES else 1
-    if int.from_bytes(record[at : at + width], "big") == len(topic):
-        yield Patch(offset + at + width, topic)
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> list[tuple[Segment, int, int]]:

@@ -26,7 +26,6 @@ from storeformat.salvage.repair import (
     crc_patch,
     fill_range,
     filler_record,
-    home_patches,
     is_filler,
     join_ranges,
 )
@@ -435,23 +434,9 @@ def test_the_topic_of_fillers_may_be_cut() -> None:
     assert not is_filler(b"RMQ")
 
 
-@pytest.mark.parametrize("hosts", [{}, {"born_host": ("2001:db8::1", 5), "store_host": ("2001:db8::2", 5)}])
-@pytest.mark.parametrize(("old", "new"), [("Topic", "T0pic"), ("Topic", "Other2"), ("T" * 300, "U" * 300)])
-def test_a_record_gets_another_place_and_topic_where_its_length_fits(
-    old: str, new: str, hosts: dict[str, tuple[str, int]]
-) -> None:
-    message = Message(topic=old, queue_id=7, queue_offset=8, body=b"some body", tags="t", **hosts)
-    record = bytearray(encode_record(message, 4096))
-    for patch in home_patches(bytes(record), 4096, new.encode(), 3, 1 << 40):
-        record[patch.offset - 4096 : end_of(patch) - 4096] = patch.data
-    kept = new if len(new) == len(old) else old
-    assert record == encode_record(replace(message, topic=kept, queue_id=3, queue_offset=1 << 40), 4096)
-
-
 def test_a_negative_body_length_counts_as_none() -> None:
     message = Message(topic="Topic", body=b"", body_length=-5)
     record = encode_record(message, 0)
-    assert [patch.data for patch in home_patches(record, 0, b"Other", 0, 0)][2:] == [b"Other"]
     assert crc_patch(record, 0).data == bytes(4)
 
 

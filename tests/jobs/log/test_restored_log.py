@@ -272,20 +272,25 @@ def test_a_replica_must_be_there(log: LogBuilder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["queue id", "queue offset", "topic"])
-def test_repair_log_gives_a_record_that_came_home_its_place(tmp_path: Path, field: str) -> None:
+def test_repair_log_fills_the_place_of_a_stray_record(tmp_path: Path, field: str) -> None:
     log = LogBuilder(SIZE)
     for number in range(30):
         log.message(Message("Topic", number % 2, body=b"x" * number))
     log.settle()
     root, stray = written(log, tmp_path / "root"), log.records[9]
-    at, data = {"queue id": (12, b"\0\0\0\7"), "queue offset": (20, b"\0" * 8), "topic": (89 + 9, b"Uopic")}[field]
+    at, data = {"queue id": (12, b"\0\0\0\7"), "queue offset": (27, b"\2"), "topic": (89 + 9, b"Uopic")}[field]
     spoil(root, stray.offset + at, data)
     with pytest.raises(DamagedLog):
         whole(root, tmp_path / "work")
     found, reading = whole(root, tmp_path / "work", on_damage="salvage")
     assert reading.is_damaged
     (name,) = repair_log(reading, str(tmp_path / "repaired"), found.made)
-    assert (tmp_path / "repaired" / name).read_bytes() == log.segments[0]
+    repaired = (tmp_path / "repaired" / name).read_bytes()
+    sound = log.segments[0]
+    assert (repaired[: stray.offset], repaired[stray.end :]) == (sound[: stray.offset], sound[stray.end :])
+    (root / "commitlog" / name).write_bytes(repaired)
+    _, again = whole(root, tmp_path / "work")
+    assert again.queue_runs.plan().queues["end"].tolist() == [15, 15]
 
 
 def entry_segment(root: Path, number: int) -> Path:
