@@ -26,7 +26,6 @@ from jobs.contract import options as job_options
 from jobs.contract.options import JobOptions, LogOptions, QueryOptions
 from jobs.contract.report import EXIT_CODES, Interrupted, Report, command, failure_report, printable, write_metrics
 from jobs.contract.reporter import Reporter
-from jobs.spark import launch, session
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 from storeformat.storage import locations
@@ -198,7 +197,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         job_name, options = parse(job_words or ["--help"], jobs)
         if os.environ.get("ROCKETMQ_STORE_SPARK_CHECK") == "1":
             if options.scans_log:
-                launch.require_java()
+                importlib.import_module("jobs.spark.launch").require_java()
             return 0
         wanted, options = options, replace(options, report_file=None, metrics=None)
         refuse_in_store(wanted)
@@ -208,10 +207,12 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
         if not debug:
             # py4j logs a trace for every call that the end of the JVM cuts off.
             logging.getLogger().addHandler(logging.NullHandler())
-        modes = [f"spark.submit.deployMode={mode}" for mode in launch.values_of(spark_options, "--deploy-mode")]
-        settings = [*launch.values_of(spark_options, "--conf"), *launch.values_of(spark_options, "-c")]
-        if "spark.submit.deployMode=cluster" in modes + settings and not launch.STARTED_BY_SPARK:
-            launch.become_spark_submit(spark_options, job_words)
+        if spark_options:
+            launch = importlib.import_module("jobs.spark.launch")
+            modes = [f"spark.submit.deployMode={mode}" for mode in launch.values_of(spark_options, "--deploy-mode")]
+            settings = [*launch.values_of(spark_options, "--conf"), *launch.values_of(spark_options, "-c")]
+            if "spark.submit.deployMode=cluster" in modes + settings and not launch.STARTED_BY_SPARK:
+                launch.become_spark_submit(spark_options, job_words)
         with orderly_signals():
             report = run_job(job_name, jobs[job_name], options, spark_options)
         if getattr(options, "dry_run", False) and report.get("next") is None:
@@ -229,6 +230,7 @@ def run_job(name: str, job: Job, options: job_options.JobOptions, spark_options:
     """Run a job. Spark starts in the background if it is certain to be needed."""
     with ExitStack() as stack:
         if job.runs_tasks and (options.scans_log or job.options is not job_options.QueryOptions):
+            session = importlib.import_module("jobs.spark.session")
             spark = stack.enter_context(session.shared_spark(name, spark_options, debug=options.debug))
             if options.scans_log:
                 spark.begin()

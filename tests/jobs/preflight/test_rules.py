@@ -229,14 +229,12 @@ def store(tmp_path: Path) -> StoreToStart:
     return store
 
 
-HEAVY = ("pyspark", "pandas", "numba", "py4j")
+HEAVY = ("pyspark", "pandas", "numba", "py4j", "jobs.spark")
 SCRIPT = f"""
 import sys
 from storeformat.storage import local_status
 local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)
 from jobs.cli import command_line
-from storeformat.storage import local_status
-local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)
 code = command_line.main(sys.argv[1:])
 loaded = [name for name in {HEAVY!r} if name in sys.modules]
 sys.exit(f"loaded: {{loaded}}" if loaded else code)
