@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract.options import QueryOptions
-from jobs.contract.report import Report
+from jobs.contract.report import Report, counted
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
@@ -68,8 +68,15 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
         answer = answer_of(options, offline, None)
     found, notes = answer.pop("found"), answer.pop("notes", [])
     unknown = options.kind == "lag" and any(row["lag"] is None for row in answer["queues"])
+    verdict = f"{counted(found, 'queue' if options.kind == 'lag' else 'message')} found" if found else "nothing found"
+    figures = f"written to {answer['exported']}" if "exported" in answer else None
+    if options.kind == "time" and found:
+        verdict = f"queue offset {answer['queue_offset']}"
+        figures = f"the queue begins at {answer['min_offset']} and ends before {answer['max_offset']}"
     return reporter.report(
         "query",
+        verdict=verdict,
+        figures=figures,
         unknown=unknown,
         store=store.root,
         kind=options.kind,
