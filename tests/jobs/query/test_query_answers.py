@@ -61,7 +61,9 @@ def ask(root: Path, kind: Any, **question: Any) -> dict[str, Any]:
     answer = dict(report)
     assert (answer.pop("job"), answer.pop("kind"), answer.pop("store")) == ("query", kind, str(root))
     assert (answer.pop("status"), report.exit_code) == (("ok", 0) if answer["found"] else ("nothing_found", 1))
-    answer.pop("seconds")
+    assert (answer.pop("verdict") == "nothing found") == (not answer["found"])
+    for name in ("seconds", "figures"):
+        answer.pop(name)
     if "messages" in answer:
         answer["messages"] = [row["commit_log_offset"] for row in answer["messages"]]
     if not answer["notes"]:
