@@ -49,7 +49,7 @@ _SINGLE, _V2 = "metadata", "rdb"
 
 # --------------------------------------------------------------------------------------------------------------- files
 def _always_there(store: StoppedStore) -> tuple[str, ...]:
-    """Returns what every broker with these settings writes within seconds of its first start."""
+    """What every broker with these settings writes within seconds of its first start."""
     return _TOPICS, store.offsets_file.name, _GROUPS
 
 
@@ -133,7 +133,7 @@ def topics_not_configured(store: StoppedStore) -> Iterator[Reason]:
 
 
 def configured_topics(store: StoppedStore) -> list[str]:
-    """Returns the topics of topics.json that a broker does not make by itself."""
+    """The topics of topics.json that a broker does not make by itself."""
     own = {store.settings.text(name) for name in ("brokerName", "brokerClusterName")} | {"DefaultCluster"}
     topics = store.configs[_TOPICS].value or {}
     return sorted(

@@ -98,7 +98,7 @@ def wrong_lengths(
 
 
 def empty_last_file(store: StoppedStore, rule: str, file: FileStatus) -> Reason:
-    """Returns what a start makes of a last file of the log or of a queue that has no bytes.
+    """What a start makes of a last file of the log or of a queue that has no bytes.
 
     Mirrors MappedFileQueue#doLoad (5.1.3 to 5.5.0), which deletes it.
     """
@@ -252,7 +252,7 @@ def messages_deleted(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _unread(store: StoppedStore, begin: int) -> Counter[tuple[str, str]]:
-    """Returns the messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
+    """The messages before a log offset that each group (group, topic) has not read. Of a queue in which it has
     no offset, but has one in another queue of the topic, it has read none.
     """
     committed = {key: offsets for key, offsets in (store.offsets_file.value or {}).items() if offsets}
@@ -280,7 +280,7 @@ def log_begins_late(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:
-    """Returns the first queue offset of a queue, and that of its first message from a log offset on; messages that are
+    """The first queue offset of a queue, and that of its first message from a log offset on; messages that are
     in no queue yet, but will be dispatched again, count.
     """
     queue, tail = store.queues.get(key), store.tail

@@ -34,7 +34,7 @@ _FILES_REVISED = 2  # files at the end of the timer log whose entries recovery p
 
 
 def end_after_start(store: StoppedStore, key: tuple[str, int]) -> int:
-    """Returns the queue offset after a queue's last message once recovery is over."""
+    """The queue offset after a queue's last message once recovery is over."""
     return store.replayed[key].end if key in store.replayed else 0
 
 
@@ -198,13 +198,13 @@ def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _delay_queues(store: StoppedStore) -> list[tuple[int, QueueEnd]]:
-    """Returns the delay levels that have a queue in files, and their queues: level n has queue n - 1."""
+    """The delay levels that have a queue in files, and their queues: level n has queue n - 1."""
     queues = {} if store.queues_in_rocksdb else store.queues
     return sorted((queue_id + 1, queue) for (topic, queue_id), queue in queues.items() if topic == SCHEDULE_TOPIC)
 
 
 def _first_not_due(store: StoppedStore, level: int, time: int | None = None) -> int:
-    """Returns the queue offset of the first message of a delay level that was due after a time, by default that of the
+    """The queue offset of the first message of a delay level that was due after a time, by default that of the
     log's last record. Without such a queue, the largest.
     """
     queue = store.queues.get((SCHEDULE_TOPIC, level - 1))
@@ -297,7 +297,7 @@ def epoch_file(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _epochs(path: str) -> str:
-    """Returns ``absent``, ``torn``, ``not numbers`` or ``sound``."""
+    """``absent``, ``torn``, ``not numbers`` or ``sound``."""
     if files.size_of(path) is None:
         return "absent"
     try:

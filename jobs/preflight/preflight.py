@@ -83,7 +83,7 @@ _OF_OFFSETS = frozenset(
 
 
 def run(options: PreflightOptions, reporter: Reporter) -> Report:
-    """Returns the answer for one store, with exit code 1 for no."""
+    """The answer for one store, with exit code 1 for no."""
     kernels.prefer_numpy()
     settings = read_settings(options.broker_conf, options.settings)
     if not settings.from_file:
@@ -114,7 +114,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
 
 
 def looked_at(store: StoppedStore) -> list[str]:
-    """Returns what the rules looked at."""
+    """What the rules looked at."""
     settings, in_databases = store.settings, store.config_in_databases
     queues = "how far the queues in RocksDB are" if store.queues_in_rocksdb else f"{len(store.queues)} queues"
     return [
@@ -129,7 +129,7 @@ def looked_at(store: StoppedStore) -> list[str]:
 
 
 def not_looked_at(store: StoppedStore) -> list[str]:
-    """Returns what no rule looked at, and may matter."""
+    """What no rule looked at, and may matter."""
     settings, tail, root = store.settings, store.tail, store.settings.given.get("storePathRootDir")
     return [
         *([f"the log before offset {tail.begin}, and its queues there"] if tail.begin > store.log.begin else []),
@@ -145,7 +145,7 @@ def not_looked_at(store: StoppedStore) -> list[str]:
 
 
 def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
-    """Returns what all rules say of a store and its replicas."""
+    """What all rules say of a store and its replicas."""
     reasons = [reason for rule in RULES for reason in rule(store)]
     reasons += offsets_and_timers.no_offsets(store, {replica.root: replica.offsets for replica in replicas})
     if any(reason.unsafe and reason.rule == "store_path" for reason in reasons):
@@ -164,7 +164,7 @@ def judge(store: StoppedStore, replicas: Sequence[Replica] = ()) -> Answer:
 def start_facts(
     root: str, broker_conf: str | None = None, settings: Sequence[tuple[str, str]] = (), version: str | None = None
 ) -> dict[str, Any]:
-    """Returns the answer as fields for the report of another job; where it cannot be had, it says why."""
+    """The answer as fields for the report of another job; where it cannot be had, it says why."""
     try:
         return safe_to_start(root, read_settings(broker_conf, tuple(settings)), version).facts()
     except StoreFormatError as error:
@@ -172,5 +172,5 @@ def start_facts(
 
 
 def safe_to_start(root: str, settings: Settings, version: str | None = None) -> Answer:
-    """Returns whether a broker with these settings may be started on a store."""
+    """Whether a broker with these settings may be started on a store."""
     return judge(read_stopped_store(root, settings, version))

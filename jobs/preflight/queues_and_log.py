@@ -138,7 +138,7 @@ def queues_read_beside(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _held(ends: StoredEnds | None) -> tuple[int, int]:
-    """Returns the first queue offset of a queue in a database, and the one after the last."""
+    """The first queue offset of a queue in a database, and the one after the last."""
     if ends is None or ends.last is None:
         return 0, 0
     return ends.first[1] if ends.first else 0, ends.last[1] + 1
@@ -155,7 +155,7 @@ def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _beyond_queues(store: StoppedStore) -> Bools:
-    """Returns the records of the tail that end after the last unit of their queue."""
+    """The records of the tail that end after the last unit of their queue."""
     tail = store.tail
     ends = [store.queues[key].end_offset if key in store.queues else -1 for key in tail.keys]
     beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
@@ -213,7 +213,7 @@ def _queues_of(tail: LogTail, rows: Int64s) -> str:
 
 
 def _by_certainty(store: StoppedStore, not_served: Bools) -> tuple[Int64s, Int64s]:
-    """Returns the rows of messages that a topic's deletion does not explain, and of those that it may.
+    """The rows of messages that a topic's deletion does not explain, and of those that it may.
 
     A queue without files may be that of a deleted topic whose messages the log still has: then the topic is not
     configured, or its queues have started over after them.
@@ -327,7 +327,7 @@ def _end_of_queue(store: StoppedStore, queue: QueueEnd) -> Iterator[Reason]:
 
 
 def _lost_after_end(store: StoppedStore, queue: QueueEnd) -> int:
-    """Returns how many messages have units in files that recovery deletes, and are not dispatched again; a copy of
+    """How many messages have units in files that recovery deletes, and are not dispatched again; a copy of
     another file has none of its own.
     """
     tail = store.tail
@@ -352,7 +352,7 @@ def _made_again(store: StoppedStore, file: FileStatus) -> str:
 
 
 def _queue_file_size(store: StoppedStore, sizes: list[int], *, batch: bool) -> tuple[str, int]:
-    """Returns the setting of the length of queue files, and that length; without a broker.conf it is that of most."""
+    """The setting of the length of queue files, and that length; without a broker.conf it is that of most."""
     settings, name = store.settings, BATCH_SIZE if batch else QUEUE_SIZE
     if not settings.from_file and name not in settings.given:
         return name, mode(sizes or [0])

@@ -19,7 +19,7 @@ ROWS.read_string(resources.files("jobs.preflight").joinpath("rules.ini").read_te
 
 
 def first_of(names: Sequence[str]) -> str:
-    """Returns the first five names, and how many more there are."""
+    """The first five names, and how many more there are."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
@@ -43,7 +43,7 @@ class Reason:
 
     @classmethod
     def of(cls, case: str, /, *, unsafe: bool | None = None, **values: Any) -> Reason:
-        """Returns a row of ``rules.ini`` with its values; ``case`` is a rule, or ``rule.case``."""
+        """A row of ``rules.ini`` with its values; ``case`` is a rule, or ``rule.case``."""
         row = ROWS[case]
         what, cure, recover = (
             " ".join(row.get(name, "").split("\n")).format(**values) for name in ("what", "cure", "recover")
@@ -74,14 +74,14 @@ class Answer:
         return UNSAFE if any(reason.known for reason in in_doubt) else f"not known: {in_doubt[0].what}"
 
     def facts(self) -> dict[str, Any]:
-        """Returns the answer as fields of a report."""
+        """The answer as fields of a report."""
         return {"answer": self.first_line, "reasons": [reason.facts() for reason in self.reasons]}
 
     def lines(self) -> list[str]:
-        """Returns the answer for a person: first line, then reasons, each with its cure."""
+        """The answer for a person: first line, then reasons, each with its cure."""
         return [self.first_line, *reason_lines([reason.facts() for reason in self.reasons])]
 
 
 def answer_of(reasons: Sequence[Reason]) -> Answer:
-    """Returns the answer that reasons add up to."""
+    """The answer that reasons add up to."""
     return Answer(tuple(sorted(reasons, key=lambda reason: not reason.unsafe)))

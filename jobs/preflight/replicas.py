@@ -92,7 +92,7 @@ def _after(tail: LogTail, offset: int) -> str:
 
 
 def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last: int, end: int) -> int | None:
-    """Returns the first offset below ``end`` at which two logs hold other bytes; ``last`` is where the last record
+    """The first offset below ``end`` at which two logs hold other bytes; ``last`` is where the last record
     before it begins.
     """
     begin = max(own[0].base, other[0].base) if own and other else end
@@ -109,13 +109,13 @@ def _first_difference(own: tuple[Segment, ...], other: tuple[Segment, ...], last
 
 
 def _differs(own: tuple[Segment, ...], other: tuple[Segment, ...], begin: int, end: int) -> int | None:
-    """Returns the first offset in [begin, end) at which two logs hold other bytes."""
+    """The first offset in [begin, end) at which two logs hold other bytes."""
     own_bytes, other_bytes = (np.frombuffer(_bytes(log, begin, end), np.uint8) for log in (own, other))
     return begin + int(np.argmax(own_bytes != other_bytes)) if (own_bytes != other_bytes).any() else None
 
 
 def _bytes(segments: tuple[Segment, ...], begin: int, end: int) -> bytes:
-    """Returns the bytes [begin, end) of a log; zeros where it has no segment."""
+    """The bytes [begin, end) of a log; zeros where it has no segment."""
     data = bytearray(end - begin)
     for segment in segments:
         first, stop = max(begin, segment.base), min(end, segment.end)

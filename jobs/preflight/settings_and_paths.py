@@ -119,7 +119,7 @@ def log_of_group(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _own_log_apart(store: StoppedStore, path: str) -> str | None:
-    """Returns the store's own directory of a log if it is another than ``path`` and holds segments."""
+    """The store's own directory of a log if it is another than ``path`` and holds segments."""
     own = store.place(COMMIT_LOG)
     return own if outputs.resolved(own) != outputs.resolved(path) and _holds_segments(own) else None
 

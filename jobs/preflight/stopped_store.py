@@ -110,7 +110,7 @@ class StoppedStore(Store):
         }
 
     def set_aside(self, *paths: str) -> str:
-        """Returns the command that moves some of its files out of the store, into the directory above it."""
+        """The command that moves some of its files out of the store, into the directory above it."""
         return report.set_aside(f"{self.root}/..", paths)
 
 
@@ -157,13 +157,13 @@ def read_stopped_store(
 
 
 def batch_topics_of(store: Store, queues: Iterable[QueueEnd] = ()) -> set[str]:
-    """Returns the topics with ``queue.type=BatchCQ`` in topics.json, and those of ``queues`` of batches."""
+    """The topics with ``queue.type=BatchCQ`` in topics.json, and those of ``queues`` of batches."""
     configured = (store.configs["topics.json"].value or {}).items()
     return {topic for topic, own in configured if own.batch} | {queue.topic for queue in queues if queue.batch}
 
 
 def furthest_unit(queues: Iterable[QueueEnd]) -> int:
-    """Returns where in the log the furthest queue ends, -1 without any."""
+    """Where in the log the furthest queue ends, -1 without any."""
     return max((queue.end_offset for queue in queues if not queue.ends_in_pre_blank), default=-1)
 
 
@@ -171,7 +171,7 @@ _DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rd
 
 
 def _rocksdb(store: StoppedStore) -> RocksDb:
-    """Returns what there is of databases, and what that of the queues says where the broker is going to read it."""
+    """What there is of databases, and what that of the queues says where the broker is going to read it."""
     found = RocksDb(
         holds_pairs(store.place(CONSUME_QUEUE)),
         holds_pairs(store.place(ROCKSDB_QUEUES)),

@@ -50,13 +50,13 @@ def prefer_numpy() -> None:
 
 
 def active() -> ModuleType:
-    """Returns the module to take ``walk_sizes``, ``crc32_spans``, ``property_spans`` and ``property_pieces`` from."""
+    """The module to take ``walk_sizes``, ``crc32_spans``, ``property_spans`` and ``property_pieces`` from."""
     return compiled() or numpy_kernels
 
 
 @lru_cache(maxsize=1)
 def compiled() -> ModuleType | None:
-    """Returns the module of compiled functions, None where this process uses numpy alone.
+    """The module of compiled functions, None where this process uses numpy alone.
 
     Raises ImportError where ``ROCKETMQ_STORE_SPARK_KERNELS`` asks for numba and it is not installed.
     """

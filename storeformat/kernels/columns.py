@@ -26,7 +26,7 @@ class Spans(NamedTuple):
     lengths: Int32s
 
     def rows(self, chosen: slice | Bools | Int64s) -> Spans:
-        """Returns some rows."""
+        """Some rows."""
         return Spans(self.starts[chosen], self.lengths[chosen])
 
 
@@ -59,5 +59,5 @@ class Heads(NamedTuple):
     defect: Bytes
 
     def rows(self, chosen: slice | Bools | Int64s) -> Heads:
-        """Returns some rows."""
+        """Some rows."""
         return Heads._make(column[chosen] for column in self)

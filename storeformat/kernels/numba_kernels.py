@@ -148,7 +148,7 @@ def _walk(buffer, position, stop, limit, positions):  # type: ignore[no-untyped-
 
 
 def _tables() -> npt.NDArray[np.uint32]:
-    """Returns row k, column b: what byte b, k bytes before the end, adds to the CRC."""
+    """Row k, column b: what byte b, k bytes before the end, adds to the CRC."""
     tables = np.zeros((16, 256), np.uint32)
     tables[0] = [zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)]
     for k in range(1, 16):
@@ -305,7 +305,7 @@ def property_spans(
 
 @lru_cache(maxsize=16)
 def _laid_out(names: tuple[bytes, ...]) -> tuple[Bytes, Int64s, Int64s]:
-    """Returns names one after the other, with room to read words, where each begins, and their lengths."""
+    """Names one after the other, with room to read words, where each begins, and their lengths."""
     sizes = np.array([len(name) for name in names], np.int64)
     return np.frombuffer(b"".join(names) + bytes(8), np.uint8), np.cumsum(sizes) - sizes, sizes
 
@@ -442,7 +442,7 @@ def _hash_word(word):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
-    """Returns the hash of a text with hash ``value`` and ``left`` bytes after it, and all the bytes ored."""
+    """The hash of a text with hash ``value`` and ``left`` bytes after it, and all the bytes ored."""
     seen = np.uint64(0)
     while left >= 8:
         word = _word_at(buffer, at)
@@ -460,7 +460,7 @@ def _hash_ascii(buffer, at, left, value):  # type: ignore[no-untyped-def]
 
 @_inlined
 def _key_hash(buffer, at, length, head):  # type: ignore[no-untyped-def]
-    """Returns the hash of a topic and a key, as an index file stores it, or -1 where the key is not ASCII."""
+    """The hash of a topic and a key, as an index file stores it, or -1 where the key is not ASCII."""
     value, seen = _hash_ascii(buffer, at, length, np.uint32(head))
     if seen & _HIGH_BITS:
         return np.int32(-1)

@@ -24,7 +24,7 @@ from storeformat.kernels.plain_pass import UnitColumns
 
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:
-    """Returns the positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
+    """The positions reached from ``start`` by following TOTALSIZE, and the position after the last of them.
 
     A position p is taken while p < stop and [p, p + TOTALSIZE) is below ``limit``; TOTALSIZE below ``BLANK_SIZE``
     ends the walk.
@@ -45,7 +45,7 @@ def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """Returns the fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame
+    """The fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame
     that failed.
 
     Precondition: ``[p, p + TOTALSIZE)`` is inside the data for every position p, as ``walk_sizes`` guarantees.
@@ -115,7 +115,7 @@ def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
 
 
 def crc32_spans(buffer: Bytes, starts: Int64s, lengths: Int32s) -> npt.NDArray[np.uint32]:
-    """Returns the CRC-32 (zlib's) of each span, top bit cleared as ``UtilAll#crc32`` does."""
+    """The CRC-32 (zlib's) of each span, top bit cleared as ``UtilAll#crc32`` does."""
     view, crc32, mask = memoryview(buffer.data), zlib.crc32, m.CRC_MASK
     ends = starts + lengths
     values = [crc32(view[start:end]) & mask for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -153,7 +153,7 @@ def property_spans(
 
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
-    """Returns every property that the parser keeps, in order: its row, and where its name and its value lie.
+    """Every property that the parser keeps, in order: its row, and where its name and its value lie.
 
     A name that occurs twice in a row is there twice; the grammar is that of ``property_spans``.
     """
@@ -170,7 +170,7 @@ def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser
 def _find_pieces(
     buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool
 ) -> tuple[Bytes, Int64s, Int64s, Int64s, Int64s, Int64s, Bools]:
-    """Returns the packed blocks, their offsets, and each piece's row, begin, cut, end of value, and if it is kept."""
+    """The packed blocks, their offsets, and each piece's row, begin, cut, end of value, and if it is kept."""
     # One byte more than each block, so that every block ends in a place that can be marked as a separator.
     block, offsets = _gather(buffer, starts, lengths + 1, pad=8)
     last = offsets[1:] - 1
@@ -184,7 +184,7 @@ def _find_pieces(
 
 
 def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) -> tuple[Int64s, Int64s, Bools]:
-    """Returns for each piece the position of its first 0x01, the end of its value, and whether the parser keeps it."""
+    """For each piece the position of its first 0x01, the end of its value, and whether the parser keeps it."""
     index = np.searchsorted(cuts, begins)
     cut = np.append(cuts, np.iinfo(np.int64).max)[index]
     found = cut < ends
@@ -207,7 +207,7 @@ def _cut_pieces(cuts: Int64s, begins: Int64s, ends: Int64s, split_parser: bool) 
 
 
 def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Spans]:
-    """Returns the non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes
+    """The non-empty parts of each span between ``separator`` bytes, in order, with the row each one comes
     from.
     """
     rows = np.flatnonzero(spans.lengths > 0)
@@ -224,14 +224,14 @@ def split_spans(buffer: Bytes, spans: Spans, separator: int) -> tuple[Int64s, Sp
 
 
 def _parts(is_end: Bools, last: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Returns where the parts of packed rows begin and end, and their rows; each row ends with a part, at ``last``."""
+    """Where the parts of packed rows begin and end, and their rows; each row ends with a part, at ``last``."""
     ends = np.flatnonzero(is_end)
     begins = np.append(0, ends[:-1] + 1)
     return begins, ends, np.repeat(np.arange(len(last)), np.diff(np.searchsorted(ends, last), prepend=-1))
 
 
 def hash_spans(buffer: Bytes, spans: Spans) -> tuple[Int32s, Int32s]:
-    """Returns Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another
+    """Java's ``String.hashCode`` of each span, and its length in UTF-16 units (to append it to another
     string's hash).
     """
     if len(spans.starts) == 0:
@@ -247,7 +247,7 @@ def index_keys(
     topic_codes: Int32s,
     joined_topics: Int32s,
 ) -> tuple[Int64s, Int32s]:
-    """Returns the entries that records make in an index, in the broker's order: the row of each, and its stored
+    """The entries that records make in an index, in the broker's order: the row of each, and its stored
     hash.
 
     A row makes one entry of its value in ``whole[0]`` (also an empty one), one of each part of ``keys`` that is not
@@ -348,7 +348,7 @@ def put_entries(
 
 
 def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
-    """Returns a code for each span and the distinct values in the order of their first occurrence."""
+    """A code for each span and the distinct values in the order of their first occurrence."""
     if len(spans.starts) == 0:
         return np.zeros(0, np.int32), []
     encoded = gather_spans(buffer, spans).dictionary_encode()
@@ -357,7 +357,7 @@ def dictionary(buffer: Bytes, spans: Spans) -> tuple[Int32s, list[bytes]]:
 
 
 def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
-    """Returns the spans as a packed Arrow binary array. They must be ascending and must not overlap."""
+    """The spans as a packed Arrow binary array. They must be ascending and must not overlap."""
     count = len(spans.starts)
     bounds = np.empty(2 * count, np.int32)
     bounds[0::2] = spans.starts
@@ -369,7 +369,7 @@ def gather_spans(buffer: Bytes, spans: Spans) -> pa.BinaryArray:
 
 
 def _gather(buffer: Bytes, starts: Int64s, lengths: Int32s, pad: int) -> tuple[Bytes, Int64s]:
-    """Returns the bytes of ascending spans in one array (``pad`` zero bytes after them) and the n + 1 offsets of the
+    """The bytes of ascending spans in one array (``pad`` zero bytes after them) and the n + 1 offsets of the
     spans in it.
     """
     packed = gather_spans(buffer, Spans(starts, lengths))

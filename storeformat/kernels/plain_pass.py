@@ -28,11 +28,11 @@ class UnitColumns(NamedTuple):
 
     @staticmethod
     def of(rows: int) -> UnitColumns:
-        """Returns room for so many units."""
+        """Room for so many units."""
         return UnitColumns(*(np.empty(rows, kind) for kind in ("i4", "i4", "i8", "i8", "i4", "i8", "i8")))
 
     def rows(self, chosen: slice | Bools) -> UnitColumns:
-        """Returns some rows."""
+        """Some rows."""
         return UnitColumns._make(column[chosen] for column in self)
 
     def put(self, rows: slice, units: UnitColumns) -> None:
@@ -71,7 +71,7 @@ class TopicTable(NamedTuple):
 
     @staticmethod
     def of(topics: int, name_bytes: int) -> TopicTable:
-        """Returns a table with room for so many topics and bytes of names."""
+        """A table with room for so many topics and bytes of names."""
         return TopicTable(
             np.full(1 << (2 * topics - 1).bit_length(), -1, np.int64),
             np.empty(topics, np.uint64),
@@ -84,7 +84,7 @@ class TopicTable(NamedTuple):
         )
 
     def name(self, row: int) -> bytes:
-        """Returns the name of a topic."""
+        """The name of a topic."""
         start = int(self.starts[row])
         return self.names[start : start + int(self.lengths[row])].tobytes()
 
@@ -126,7 +126,7 @@ class Tally(IntEnum):
 
     @staticmethod
     def start() -> Int64s:
-        """Returns the sums of nothing."""
+        """The sums of nothing."""
         sums = np.zeros(len(Tally), np.int64)
         sums[[Tally.LAST_RECORD, Tally.LAST_UNIT, Tally.LAST_ENTRY]] = -1
         return sums
