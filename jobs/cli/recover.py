@@ -114,7 +114,7 @@ def _rebuild(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
         # names that no earlier run has left
         repaired = None if way.repair_log is None else f"{way.repair_log}-anew"
         dry_run = replace(way, dry_run=True, output=f"{way.output}-anew", repair_log=repaired)
-        return way, rebuild.run(dry_run, Reporter(quiet=True))
+        return way, rebuild.run(dry_run, Reporter.for_options(options))
     except DamagedLog as error:
         if way is past_damage:
             raise

@@ -214,6 +214,7 @@ _WHAT_STANDS = {
     "rebuild": "the output is all there or not at all",
     "publish": "the store has all of this publish or nothing of it",
     "restore": "the store has all of this restore or nothing of it",
+    "recover": "call it again, and it goes on",
 }
 """State after a signal, for jobs where it may come after the commit step."""
 
