@@ -54,7 +54,6 @@ class LogReading:
     damaged: list[LogRange]
     stale: list[LogRange]
     foreign_records: list[tuple[int, int]]
-    blank_bytes: int
     unwritten_bytes: int
     whole: bool = False
     """The log begins at offset 0 and every queue was seen."""
@@ -71,6 +70,10 @@ class LogReading:
     """The losses, if the rest of the store proves more than the log itself."""
     behind: frozenset[int] = frozenset()
     """Log offsets of messages with queue offset 0 that follow others in the store's own queue."""
+
+    @property
+    def blank_bytes(self) -> int:
+        return sum(stop - start for start, stop in self.blanks)
 
     @property
     def record_bytes(self) -> int:
@@ -203,7 +206,7 @@ def scan_log(
         )
     proven = replace(known, scans=scans)
     if breaks and salvages:
-        reading = seen = _salvaged(proven, salvage(runner, known, tail, task, survey), tail)
+        reading = seen = _salvaged(runner, known, proven, tail, task, survey)
     else:
         reading, seen = (
             _stopped(log, breaks[0])
@@ -304,16 +307,37 @@ def _stopped(known: ProvenLog, first: Break) -> LogReading:
     return _reading(known, scans, blanks, [cut], [], end)
 
 
-def _salvaged(known: ProvenLog, saved: Salvaged, tail: Tail) -> LogReading:
-    scans = sorted([*known.counted, *saved.scans, *saved.kept], key=lambda scan: scan.report.start or 0)
-    blanks = sorted([*known.chain.blanks, *saved.blanks])
+def _salvaged(
+    runner: Runner, known: ProvenLog, proven: ProvenLog, tail: Tail, task: ScanTask, survey: SurveyTask
+) -> LogReading:
+    """The ``proven`` log and what survived after the breaks of its chain; ``known`` has the runs of all queues."""
+    inner = [item for item in known.chain.breaks if item.offset < tail.offset]
+    surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
+    surveys += tail.surveys if tail.damage is not None else ()
+    survivors = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
+    again = {place.segment.base: place for place in _later_places(known, surveys, survivors)}
+    if again:
+        seen = runner.map("survey again after survivors", survey, list(again.values()))
+        surveys = [item for item in surveys if item.broken.segment.base not in again] + seen
+        surveys.sort(key=lambda item: item.broken.start)
+        survivors = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
+    unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
+    number = len(known.splits) + len(survivors)
+    kept = _scan_pieces(runner, "scan what is kept", unchecked, surveys, number, kept=True)
+    older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
+    gaps = [DeadRange(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
+    gaps = [gap for gap in gaps if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
+    gaps += [gap for item in surveys for gap in item.gaps]
+    scans = sorted([*proven.counted, *survivors, *kept], key=lambda scan: scan.report.start or 0)
+    blanks = sorted([*proven.chain.blanks, *(item.blank for item in surveys if item.blank is not None)])
     damaged: list[LogRange] = []
     stale = _older_bytes(tail) if tail.damage is None else []
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
     end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
-    end = max([end, *(gap.end for gap in saved.gaps if gap.finding == Finding.BLANK)])
-    segment_ends = {segment.end for segment in known.segments}  # up to there a BLANK may have been all
-    for gap in saved.gaps:
+    end = max([end, *(gap.end for gap in gaps if gap.finding == Finding.BLANK)])
+    ambiguous = "whole records that may be copies inside a lost message, left out"
+    segment_ends = {segment.end for segment in proven.segments}  # up to there a BLANK may have been all
+    for gap in gaps:
         if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
             stale.append(LogRange(gap.begin, gap.end, "records of an older log"))
         elif gap.finding == Finding.BLANK:
@@ -322,18 +346,13 @@ def _salvaged(known: ProvenLog, saved: Salvaged, tail: Tail) -> LogReading:
             blanks.append((reach, gap.end))
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
-            damaged.append(LogRange(gap.begin, gap.end, _reason(gap), certain))
+            reason = ambiguous if gap.finding == Finding.AMBIGUOUS else str(gap.defect)
+            damaged.append(LogRange(gap.begin, gap.end, reason, certain))
     for ranges in (damaged, stale):  # segments of an older log, those after breaks, and the tail come one by one
         ranges.sort(key=lambda item: item.begin)
-    reading = _reading(known, scans, blanks, damaged, stale, end)
-    kept = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in saved.kept]
-    return replace(reading, kept=kept)
-
-
-def _reason(gap: DeadRange) -> str:
-    if gap.finding == Finding.AMBIGUOUS:
-        return "whole records that may be copies inside a lost message, left out"
-    return str(gap.defect)
+    reading = _reading(proven, scans, blanks, damaged, stale, end)
+    kept_ranges = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in kept]
+    return replace(reading, kept=kept_ranges)
 
 
 def _reading(
@@ -354,7 +373,6 @@ def _reading(
         damaged=damaged,
         stale=stale,
         foreign_records=[item for scan in scans for item in scan.foreign_records],
-        blank_bytes=sum(stop - start for start, stop in blanks),
         blanks=blanks,
         unwritten_bytes=max(known.end - end - named, 0),
         whole=known.whole,
@@ -534,40 +552,6 @@ def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLo
     for scan in runner.map("see what all queues prove", everything, splits):
         scans[scan.report.split.number] = scan
     return replace(known, scans=scans)
-
-
-@dataclass(frozen=True)
-class Salvaged:
-    """Survivors found by surveys, and what they found instead of records."""
-
-    scans: list[SplitScan]
-    kept: list[SplitScan]
-    blanks: list[tuple[int, int]]
-    gaps: list[DeadRange]
-
-
-def salvage(runner: Runner, known: ProvenLog, tail: Tail, task: ScanTask, survey: SurveyTask) -> Salvaged:
-    """Scan what survived after the breaks of the chain."""
-    inner = [item for item in known.chain.breaks if item.offset < tail.offset]
-    surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
-    surveys += tail.surveys if tail.damage is not None else ()
-    scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
-    again = {place.segment.base: place for place in _later_places(known, surveys, scans)}
-    if again:
-        seen = runner.map("survey again after survivors", survey, list(again.values()))
-        surveys = [item for item in surveys if item.broken.segment.base not in again] + seen
-        surveys.sort(key=lambda item: item.broken.start)
-        scans = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
-    older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
-    whole = [DeadRange(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
-    whole = [gap for gap in whole if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
-    unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
-    return Salvaged(
-        scans=scans,
-        kept=_scan_pieces(runner, "scan what is kept", unchecked, surveys, len(known.splits) + len(scans), kept=True),
-        blanks=[item.blank for item in surveys if item.blank is not None],
-        gaps=whole + [gap for item in surveys for gap in item.gaps],
-    )
 
 
 def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequence[SplitScan]) -> Iterator[Broken]:

@@ -93,14 +93,14 @@ def restored(
     absent = list(_absent(store.segments))
     notes = [*map(_note_of, absent), *_told(store, own, compared)]
     rows = [_row(replica, offset) for replica, offset in compared]
-    healing = plan_healing(own, fitting, locations.join(directory, "healed"))
-    for item in healing.segments:
+    healed, segments = plan_healing(own, fitting, locations.join(directory, "healed"))
+    for item in segments:
         make_segment(item)
-    changed = {item.own.base: _changed(item, is_last=item.own is store.segments[-1]) for item in healing.segments}
+    changed = {item.own.base: _changed(item, is_last=item.own is store.segments[-1]) for item in segments}
     whole = replace(
         store,
         segments=[changed.get(segment.base, segment) for segment in store.segments],
-        healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healing.ranges),
+        healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healed),
     )
     if absent and options.on_damage != "salvage":
         left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
@@ -114,8 +114,8 @@ def restored(
     nowhere = list(own.absent)
     for replica in fitting:
         nowhere = without(nowhere, replica.held)
-    made = [item.path for item in healing.segments]
-    return Restored(whole, absent, healing.ranges, made, notes, rows, is_held=not nowhere)
+    made = [item.path for item in segments]
+    return Restored(whole, absent, healed, made, notes, rows, is_held=not nowhere)
 
 
 def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
@@ -370,14 +370,6 @@ def absent_in(segments: Iterable[Segment]) -> list[ByteRange]:
     return [(segment.end - segment.missing, segment.end) for segment in segments if segment.missing]
 
 
-@dataclass(frozen=True)
-class Healing:
-    """The ranges taken from copies, and the segments to make of them."""
-
-    ranges: list[HealedRange] = field(default_factory=list)
-    segments: list[MadeSegment] = field(default_factory=list)
-
-
 def refuse_differing(runner: Runner, copies: Sequence[LogCopy]) -> None:
     """Raise Refused where two copies differ in records that are sound in both."""
     for one, other in combinations(copies, 2):
@@ -408,7 +400,9 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
     return min((offset for offset in found if offset is not None), default=None)
 
 
-def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> Healing:
+def plan_healing(
+    own: LogCopy, replicas: Sequence[LogCopy], directory: str
+) -> tuple[list[HealedRange], list[MadeSegment]]:
     """What to take from which replica, and the segments to make in ``directory``."""
     lost = own.lost
     ranges: list[HealedRange] = []
@@ -428,7 +422,7 @@ def plan_healing(own: LogCopy, replicas: Sequence[LogCopy], directory: str) -> H
         if parts or segment.missing:
             path = locations.join(directory, locations.name_of(segment.path))
             made.append(MadeSegment(segment, path, tuple(parts)))
-    return Healing(ranges, made)
+    return ranges, made
 
 
 def _whole_record(own: LogCopy, replica: LogCopy, begin: int, end: int) -> int:

@@ -14,7 +14,7 @@ from jobs.contract.report import Report, counted, job_command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
-from jobs.log.restored_log import Restored, restored
+from jobs.log.restored_log import Restored, joined, restored
 from jobs.log.verified_chain import time_before
 from jobs.rebuild.build_store import Built, claimed, gone_on_failure, rebuild, staging_for
 from jobs.rebuild.not_rebuilt import parts_not_rebuilt
@@ -24,9 +24,10 @@ from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused, UsageError
 from storeformat.log.framing import PLAIN
 from storeformat.log.segments import Segment, segment_with
-from storeformat.salvage.repair import Patch, crc_patch, fill_range, join_ranges
+from storeformat.salvage.repair import Patch, crc_patch, fill_range
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import ABORT, BACKUP
+from udfs.log.log_copies import ranges_by_segment
 
 _CHUNK = 8 << 20
 
@@ -199,7 +200,9 @@ def _patches(reading: LogReading) -> Iterator[tuple[Segment, Patch]]:
         size = int.from_bytes(_read(segment_with(reading.segments, stray.offset), stray.offset, 4), "big")
         ranges.append((stray.offset, stray.offset + size))
     records = [scan for scan in reading.scans if scan.records]
-    for segment, begin, end in join_ranges(ranges, reading.segments):
+    ranges = joined(ranges)
+    parts = [(segment, *part) for segment in reading.segments for part in ranges_by_segment(ranges, segment)]
+    for segment, begin, end in parts:
         followed = any(scan.report.end > end and (scan.report.start or 0) < segment.end for scan in records)
         after = next((scan.times.first for scan in records if (scan.report.start or 0) >= end), None)
         time = time_before([scan for scan in records if scan.report.end <= begin], after) or after or 0

@@ -31,7 +31,7 @@ from jobs.contract.report import Report, command, counted, job_command
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
-from jobs.log.restored_log import filled
+from jobs.log.restored_log import filled, joined
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
@@ -394,14 +394,8 @@ def doubt_of(reading: LogReading) -> Doubt:
     for item in reading.damaged:
         after = segment_at(reading.segments, max(item.end - 1, item.begin))
         ranges.append((item.begin, after.end if after else item.end))
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(ranges):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((begin, end))
     wrong = sorted(stray.offset for stray in reading.losses.strays) if reading.salvaged else []
-    return Doubt(tuple(merged), tuple(wrong))
+    return Doubt(tuple(joined(ranges)), tuple(wrong))
 
 
 def first_doubt(doubt: Doubt, rows_from: int) -> int | None:

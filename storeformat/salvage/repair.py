@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storeformat import message as m
@@ -99,18 +99,3 @@ def crc_patch(record: bytes, offset: int) -> Patch:
     length = max(struct.unpack_from(">i", record, body_at - 4)[0], 0)
     crc = zlib.crc32(record[body_at : body_at + length]) & m.CRC_MASK
     return Patch(offset + m.BODY_CRC_POSITION, struct.pack(">I", crc))
-
-
-def join_ranges(ranges: Sequence[tuple[int, int]], segments: Sequence[Segment]) -> list[tuple[Segment, int, int]]:
-    """Sort ranges, join adjacent ones, and split them at segments."""
-    joined: list[tuple[Segment, int, int]] = []
-    for begin, end in sorted(ranges):
-        for segment in segments:
-            low, high = max(begin, segment.base), min(end, segment.end)
-            if low >= high:
-                continue
-            if joined and joined[-1][0] == segment and joined[-1][2] == low:
-                joined[-1] = (segment, joined[-1][1], high)
-            else:
-                joined.append((segment, low, high))
-    return joined

@@ -27,7 +27,6 @@ from storeformat.salvage.repair import (
     fill_range,
     filler_record,
     is_filler,
-    join_ranges,
 )
 from storeformat.salvage.survey import Broken, Finding, Survey, survey, zeros_from
 
@@ -438,16 +437,6 @@ def test_a_negative_body_length_counts_as_none() -> None:
     message = Message(topic="Topic", body=b"", body_length=-5)
     record = encode_record(message, 0)
     assert crc_patch(record, 0).data == bytes(4)
-
-
-def test_ranges_are_cut_at_segments_and_joined_within_them() -> None:
-    one, other = Segment("a", 0, 100), Segment("b", 100, 100)
-    assert join_ranges([(150, 160), (160, 170), (0, 5)], [one, other]) == [(one, 0, 5), (other, 150, 170)]
-    assert join_ranges([(50, 60), (20, 50), (90, 110)], [one, other]) == [
-        (one, 20, 60), (one, 90, 100), (other, 100, 110),
-    ]  # fmt: skip
-    assert join_ranges([(99, 101), (101, 102)], [one, other]) == [(one, 99, 100), (other, 100, 102)]
-    assert join_ranges([(5, 5), (200, 300)], [one, other]) == []
 
 
 def test_fillers_are_records_that_nobody_dispatches() -> None:

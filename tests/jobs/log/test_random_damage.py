@@ -23,7 +23,6 @@ from support.store_builder import LogBuilder, Placed
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.log.restored_log import (
     ByteRange,
-    Healing,
     LogCopy,
     absent_in,
     common,
@@ -229,16 +228,16 @@ def copy_of(name: str, contents: dict[int, bytes | None]) -> LogCopy:
     return LogCopy(name, read(segments), absent_in(segments))
 
 
-def healed(copies: Sequence[LogCopy]) -> tuple[Healing, dict[int, bytes]]:
-    """What heals the first copy, and its bytes then."""
-    healing = plan_healing(copies[0], copies[1:], "healed")
+def healed(copies: Sequence[LogCopy]) -> tuple[int, dict[int, bytes]]:
+    """How many ranges of the first copy heal, and its bytes then."""
+    ranges, segments = plan_healing(copies[0], copies[1:], "healed")
     contents = {segment.base: MemoryReader.contents[segment.path] for segment in copies[0].segments}
-    for made in healing.segments:
+    for made in segments:
         data = bytearray(SEGMENT)
         for position, part in parts_of(made):
             data[position : position + len(part)] = part
         contents[made.own.base] = bytes(data)
-    return healing, contents
+    return len(ranges), contents
 
 
 def run_replica_trials(seed: int, count: int, *, copies: int = 2, per_log: int = 20) -> Tally:
@@ -266,8 +265,8 @@ def judge(log: LogBuilder, contents: Sequence[dict[int, bytes]], tally: Tally, n
             tally.fail("wrong", f"{name} refused, and the copies are the same at {offset}")
         tally.counts["refused"] += 1
         return
-    healing, bytes_of = healed(copies)
-    tally.counts["healed"] += len(healing.ranges)
+    count, bytes_of = healed(copies)
+    tally.counts["healed"] += count
     for base, data in bytes_of.items():
         MemoryReader.contents[f"healed/{base}"] = data
     reading = read([Segment(f"healed/{base}", base, SEGMENT) for base in bytes_of])
