@@ -24,7 +24,16 @@ from typing import Any, NoReturn
 from jobs.cli import standard_streams
 from jobs.contract import options as job_options
 from jobs.contract.options import JobOptions, LogOptions, QueryOptions
-from jobs.contract.report import EXIT_CODES, Interrupted, Report, command, failure_report, printable, write_metrics
+from jobs.contract.report import (
+    EXIT_CODES,
+    Interrupted,
+    Report,
+    command,
+    failure_report,
+    printable,
+    program,
+    write_metrics,
+)
 from jobs.contract.reporter import Reporter
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
@@ -217,7 +226,7 @@ def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
             report = run_job(job_name, jobs[job_name], options, spark_options)
         if getattr(options, "dry_run", False) and report.get("next") is None:
             again = [word for word in arguments if word != "--dry-run"] + ["--yes"] * (job_name == "recover")
-            report["next"] = command("./spark-submit.sh", *again)
+            report["next"] = command(program(), *again)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (whatever it is: one line and the right exit code)
         if debug:
             for line in traceback.format_exc().splitlines():

@@ -17,10 +17,10 @@ from typing import Any
 
 from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, Artefact
 from jobs.contract.options import PublishOptions, RebuildOptions, RecoverOptions
-from jobs.contract.report import Report, command, counted, losses_text, reason_lines, size_text
+from jobs.contract.report import Report, counted, job_command, losses_text, reason_lines, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight import preflight
-from jobs.publish import publish
+from jobs.publish import backups, publish, swap
 from jobs.rebuild import rebuild
 from storeformat.errors import DamagedLog, MissingInput, Refused
 from storeformat.storage import files, local_status, locations, outputs
@@ -39,7 +39,7 @@ _PARTS: dict[str, tuple[Artefact, ...]] = {
 }
 _DECIDE = "decide"
 _LOSSES = ("lost_messages", "lost_messages_at_least", "losses")
-_REBUILT, _REPAIRED = "rebuilt", "repaired"
+_REBUILT, _REPAIRED, _REPAIRED_LOG = "rebuilt", "repaired", "commitlog-repaired-"
 
 
 def run(options: RecoverOptions, reporter: Reporter) -> Report:
@@ -47,7 +47,11 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     done: list[str] = []
     made: set[str] = set()
     losses: dict[str, Any] = {}
-    log: str | None = None
+    root = outputs.resolved(locations.absolute(options.store))
+    if options.yes:
+        backups.refuse_other_user(root)
+    if (log := _repaired_before(root, options)) is not None:
+        options = _with_log(options, log)
     while True:
         look = preflight.run(options, Reporter(quiet=True))
         parts = ({part for reason in look["reasons"] for part in reason["recover"].split()} & _PARTS.keys()) - made
@@ -60,13 +64,13 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         if found is None:
             return _report(options, look, done, reporter, losses, log)
         rebuilding, rebuilt = found
-        losses = {name: rebuilt[name] for name in _LOSSES} if rebuilt["damaged_ranges"] else losses
+        losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else losses
         lines = _plan_lines(rebuilding, rebuilt)
         if not options.yes:
             return _report(options, look, lines, reporter, losses)
         if rebuilt["repaired_segments"]:
             log = _repaired_log(rebuilding, rebuilt["log_end"])
-            options = replace(options, settings=(*options.settings, ("storePathCommitLog", log)), replicas=())
+            options = replace(_with_log(options, log), replicas=())
         publishing = PublishOptions(
             store=options.store, rebuilt=rebuilding.output, broker_conf=options.broker_conf,
             commitlog=() if log is None else (log,), after_crash=look["after_crash"],
@@ -74,8 +78,23 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         published = publish.run(publishing, reporter)
         shutil.rmtree(_work_of(options), ignore_errors=True)
         made |= parts
-        back = command("./spark-submit.sh", "restore", "--store", options.store, "--backup", published["backup"])
+        back = job_command("restore", options.store, options.broker_conf, "--backup", published["backup"])
         done += [*lines, f"the way back: {back}"]
+
+
+def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
+    return replace(options, settings=(*options.settings, ("storePathCommitLog", log)))
+
+
+def _repaired_before(root: str, options: RecoverOptions) -> str | None:
+    """The repaired log of the newest publish, if broker.conf does not name it yet."""
+    finished = [item.journal for item in swap.swaps(root) if item.journal.state == swap.FINISHED]
+    if not finished or finished[-1].kind != swap.PUBLISH:
+        return None
+    log = finished[-1].log.directories[0]
+    named = commit_log_directories(root, read_settings(options.broker_conf, options.settings))
+    is_repaired = log.startswith(locations.join(root, _REPAIRED_LOG)) and files.exists(log)
+    return log if is_repaired and log not in named else None
 
 
 def _work_of(options: RecoverOptions) -> str:
@@ -151,7 +170,7 @@ def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
                 linked = int(path.name) + size <= log_end and path.stat().st_dev == made.stat().st_dev
                 (os.link if linked else shutil.copy2)(path, made / path.name)
     number = 0
-    while (target := Path(rebuilding.store, f"commitlog-repaired-{number}")).exists():
+    while (target := Path(rebuilding.store, f"{_REPAIRED_LOG}{number}")).exists():
         number += 1
     made.rename(target)
     return str(target.absolute())
@@ -162,8 +181,10 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     lines = [f"rebuild {made}: {size_text(rebuilt['disk_bytes'])} of disk"]
     if healed := rebuilt.get("healed_ranges"):
         lines.append(f"repair the log: {counted(len(healed), 'range')} from a replica")
-    if rebuilt["damaged_ranges"]:
-        lines.append(f"repair the log: {losses_text(rebuilt) or 'no message is lost'}")
+    if rebuilt["damaged_ranges"] or losses_text(rebuilt):
+        repair = "repair the log: " if rebuilt["damaged_ranges"] else ""
+        lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
+    lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
@@ -181,7 +202,8 @@ def _report(
     unsafe = [reason for reason in reasons if reason["unsafe"]]
     only_planned = bool(plan) and not options.yes
     safe = look["answer"].startswith("safe")
-    verdict = "run it again with --yes" if only_planned else "start the broker" if safe else "decide first"
+    start = ("" if log is None else f"put storePathCommitLog={log} into broker.conf, then ") + "start the broker"
+    verdict = "run it again with --yes" if only_planned else start if safe else "decide first"
     figures = f"{counted(len(unsafe), 'reason')} not to start, {counted(len(reasons) - len(unsafe), 'note')}"
     lines = [f"{look['answer']}: {verdict}", figures]
     planned = {"cure": ""} if only_planned else {}
@@ -189,8 +211,7 @@ def _report(
     lines += [("plan: " if only_planned else "done: ") + line for line in plan]
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
     if not only_planned:  # else the same command with --yes
-        conf = "" if log is None else f"put storePathCommitLog={log} into broker.conf, then "
-        facts["next"] = f"{conf}start the broker" if safe else ""
+        facts["next"] = start if safe else ""
     report = reporter.report("recover", text=lines, **facts)
     report.update(losses)
     return report

@@ -188,6 +188,11 @@ class OffsetsPlan:
             found.append(f"{len(lowered)} offsets were beyond the ends of their queues, and are set to these ends")
         if skipped := sum(one.skipped for one in self.chosen):
             found.append(f"groups skip {skipped} messages that they had not committed: these are from before the time")
+        if self.copies and not any(copy.is_whole for copy in self.copies):
+            found.append(
+                "no copy of the offsets is whole: groups and topics after the tear are unknown, and start where their "
+                "consumers' ConsumeFromWhere says; a --replica may know them"
+            )
         if self.unknown_groups:
             names = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
             found.append(

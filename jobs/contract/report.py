@@ -292,10 +292,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def program() -> str:
+    """The script as it can be called from here."""
+    return "./spark-submit.sh" if Path.cwd() == _ROOT else str(_ROOT / "spark-submit.sh")
+
+
 def job_command(job: str, store: str, broker_conf: str | None = None, *words: str) -> str:
-    """Command line of a job on a store."""
-    conf = () if broker_conf is None else ("--broker-conf", broker_conf)
-    return command("./spark-submit.sh", job, "--store", store, *conf, *words)
+    """Command line of a job on a store, with absolute paths."""
+    conf = () if broker_conf is None else ("--broker-conf", locations.absolute(broker_conf))
+    return command(program(), job, "--store", locations.absolute(store), *conf, *words)
 
 
 def step_after(look: Mapping[str, Any], store: str, broker_conf: str | None) -> str | None:

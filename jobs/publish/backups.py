@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from jobs.contract.options import PublishOptions, RestoreOptions
-from jobs.contract.report import Report, command, step_after
+from jobs.contract.report import Report, command, program, step_after
 from jobs.contract.reporter import Reporter
 from jobs.publish import swap
 from jobs.publish.swap import (
@@ -73,7 +73,7 @@ def refuse_other_user(root: str) -> None:
     raise Refused(
         "only the owner of a store changes it", path=root,
         found=f"user {os.geteuid()}", expected=f"user {status.owner}",
-        advice=command(*become, "./spark-submit.sh", *sys.argv[1:]),
+        advice=command(*become, program(), *sys.argv[1:]),
     )  # fmt: skip
 
 

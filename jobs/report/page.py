@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.report import command, printable, size_text
+from jobs.contract.report import printable, size_text
 from jobs.report.facts import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
@@ -170,7 +169,7 @@ def require_plots() -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise DependencyMissing(
             "--html needs matplotlib",
-            advice=f"{command(sys.executable, '-m', 'pip', 'install', 'matplotlib>=3.9,<4')}, or use --csv",
+            advice="./spark-submit.sh --setup --with plots installs it; --csv needs nothing",
         )
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract import option_values
 from jobs.contract.options import LoadOptions
-from jobs.contract.report import Report, command, counted, job_command
+from jobs.contract.report import Report, command, counted, job_command, program
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
@@ -116,7 +116,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
         again = job_command("load", options.store, options.broker_conf, *table, "--repair-from", str(begin))
         facts |= {"verdict": "the log is sound again, and rows were read past its damage", "next": again}
     if not options.dry_run:
-        facts.setdefault("next", command("./spark-submit.sh", "report", "--table", options.table))
+        facts.setdefault("next", command(program(), "report", "--table", path))
     return reporter.report("load", **store.facts(), **facts)
 
 

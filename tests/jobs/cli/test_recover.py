@@ -114,6 +114,7 @@ def test_a_damaged_log_is_repaired_beside_it(with_replica: bool, tmp_path: Path)
     done = recover(store, "--yes", *(["--replica", replica] if with_replica else []))
     log = store.root / "commitlog-repaired-0"
     assert done.report["next"] == f"put storePathCommitLog={log} into broker.conf, then start the broker"
+    assert recover(store).report["next"] == done.report["next"]
     assert ("lost_messages" in done.report) == (not with_replica)
     segments = sorted(log.iterdir())
     assert [path.stat().st_nlink for path in segments] == [2, 1, *[2] * (len(segments) - 3), 1]

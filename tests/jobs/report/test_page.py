@@ -81,7 +81,7 @@ def test_a_page_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DependencyMissing) as caught:
         page.require_plots()
     assert str(caught.value) == "--html needs matplotlib"
-    assert caught.value.advice == f"{sys.executable} -m pip install 'matplotlib>=3.9,<4', or use --csv"
+    assert caught.value.advice == "./spark-submit.sh --setup --with plots installs it; --csv needs nothing"
 
 
 def test_the_page_is_one_sound_file() -> None:
