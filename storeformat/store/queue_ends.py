@@ -272,7 +272,8 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     """Records of an ordinary queue whose unit is missing or wrong at their queue offset."""
     if queue.topic.startswith(LIGHT_PREFIX):  # some releases put more records there, none puts one after its place
         first = offset_at(queue, int(tail.offsets[rows[0]]))
-        put, _, _ = _appended(tail, rows[tail.ends[rows] <= queue.end_offset], first)
+        begin = min(first, int(tail.queue_offsets[rows[0]]))
+        put, _, _ = _appended(tail, rows[tail.ends[rows] <= queue.end_offset], begin)
         units = units_at(queue, np.arange(first, min(queue.end, first + _held(queue))))
         places = {unit[:2]: place for place, unit in enumerate(units.tolist(), first)}
         pairs = zip(tail.offsets[put].tolist(), (tail.ends[put] - tail.offsets[put]).tolist(), strict=True)

@@ -44,6 +44,16 @@ def test_safe(store: GoldenStore, told: bool, tmp_path: Path) -> None:
     assert notes - EXPECTED_NOTES <= NOTES_OF_SCENARIO.get(store.scenario, set())
 
 
+@pytest.mark.parametrize("store", golden.stores(lambda one: one.scenario == "lmq"), ids=str)
+def test_a_light_queue_file_with_the_name_of_another(store: GoldenStore, tmp_path: Path) -> None:
+    root = golden.unpack(store, tmp_path)
+    configure(root)
+    file = next(path for path in sorted(root.glob("consumequeue/%LMQ%*/0/0*")) if len(list(path.parent.iterdir())) == 1)
+    file.rename(file.with_name(f"{20_000:020d}"))
+    answer = safe_to_start(str(root), conf_of(store), store.version)
+    assert [reason.rule for reason in answer.reasons if reason.unsafe] == ["wrong_units"]
+
+
 @pytest.mark.parametrize("store", golden.stores(lambda one: one.name.startswith("lag-killed")), ids=str)
 def test_the_index_that_a_start_deletes(store: GoldenStore) -> None:
     """The same store after its broker was started again shows from where on the index was written anew."""
