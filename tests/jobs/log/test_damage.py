@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import golden
+from support.golden import GoldenStore
+from support.here import tasks_here
 from support.reading import read_segments
+from support.rebuilding import options_for, rebuild_here
 from support.store_builder import Embedded, LogBuilder, Message
 
+from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
+from jobs.contract.reporter import Reporter
 from jobs.log import log_scan
 from jobs.log.log_scan import LogRange, LogReading
-from storeformat.errors import DamagedLog, TotalsDisagree
+from jobs.log.opening import OpenedStore, open_store, read_log
+from jobs.query import inspection, query
+from jobs.query.offline_store import OfflineStore, row_rules
+from jobs.spark.runner import Runner
+from jobs.table import load
+from jobs.table.datasource import proven_partitions
+from storeformat.errors import DamagedLog, TotalsDisagree, WriteFailed
+from storeformat.log.log_end import growing_log_end
+from storeformat.record.decode import DecodeRules
+from storeformat.storage.broker_lock import is_live
+from udfs.table.datasource import LogReader
+from udfs.table.find_messages import FindMessages, Wanted
+from udfs.table.proven_ranges import proven_ranges
+from udfs.table.rows import RowRules
 
 SEGMENT = 4096
 TIME = 1_700_000_000_000
@@ -221,3 +244,109 @@ def test_it_is_damage_where_the_log_goes_on_in_the_next_segment() -> None:
     with pytest.raises(DamagedLog):
         read_segments(data, SEGMENT)
     assert read_segments(data, SEGMENT, "salvage").losses.messages > 0
+
+
+# Ranges of the log that a scan has proven are read a second time: for rows, and for messages that are looked for
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Six messages; the second segment begins with a record of another place, which a broker's recovery steps over."""
+    log = LogBuilder(4096)
+    first = log.message(topic="T", keys="k")
+    log.blank()
+    log.foreign_record(first)
+    for _ in range(5):
+        log.message(topic="T", keys="k")
+    return log.write(tmp_path)
+
+
+def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
+    options = LoadOptions(store=str(root), on_damage="stop", table="", cluster="", broker="")
+    store = open_store(options)
+    reading = read_log(store, options, Runner())
+    assert reading.records == 6
+    asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
+    assert query.by_key(asked, OfflineStore(store), Runner())["found"] == 6
+    shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
+    with tasks_here():
+        assert inspection.run(shown, Reporter(quiet=True))["messages"] == 6
+    read = load.row_reader(store, options, reading, 0, "UTC")
+    assert sum(batch.num_rows for proven in read.ranges for batch in read.chunks(proven)) == 6
+    rules = RowRules(store.dispatch_rules(), columns=("topic",))
+    source = LogReader(proven_partitions(reading, 0), rules, DecodeRules(properties=()))
+    assert sum(batch.num_rows for partition in source.log_partitions for batch in source.read(partition)) == 6
+
+
+def test_it_says_that_the_log_has_changed(root: Path) -> None:
+    options = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k")
+    store = open_store(options)
+    ranges = proven_ranges(read_log(store, options, Runner()).scans)
+    find = FindMessages(Wanted(topic="T"), row_rules(store, bodies=False), limit=10)
+    assert len(list(find(iter(ranges)))) == 6
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    with pytest.raises(WriteFailed, match="the log changed while it was read"):
+        list(find(iter(ranges)))
+
+
+# ------------------------------ A log that a broker is writing: where it ends now, and that nothing after that is read
+HOLD = """
+import fcntl, sys
+lock = open(sys.argv[1], "r+b")
+fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+print("held", flush=True)
+input()
+"""
+
+
+def opened(store: GoldenStore, root: Path) -> OpenedStore:
+    return open_store(options_for(root, root.parent / "none", store.settings, broker_version="5.3"))
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[tuple[GoldenStore, Path]]:
+    """A store whose lock another process holds, as a broker's does."""
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store, tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(root / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield store, root
+        holder.communicate("\n")
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("store", golden.stores(), ids=str)
+def test_end_of_every_store(store: GoldenStore) -> None:
+    """Zeros, unwritten segments and bytes of older logs lie after it; it is where the broker's log ended."""
+    found = opened(store, golden.unpack(store))
+    assert growing_log_end(found.segments, found.decode_rules()) == store.end_offset
+
+
+def test_log_that_is_not_written_has_no_such_end(tmp_path: Path) -> None:
+    (store,) = golden.stores("base-clean-5.3.3")
+    root = golden.unpack(store, tmp_path)
+    assert not is_live(str(root / "lock"))
+    assert opened(store, root).until(None) is None
+    assert opened(store, root).until(77) == 77
+
+
+def test_log_of_a_live_broker_ends_where_it_ends_now(held: tuple[GoldenStore, Path]) -> None:
+    store, root = held
+    assert is_live(str(root / "lock"))
+    assert opened(store, root).until(None) == store.end_offset
+    assert opened(store, root).until(77) == 77
+
+
+def test_half_a_record_at_the_end_is_no_damage(held: tuple[GoldenStore, Path], tmp_path: Path) -> None:
+    store, root = held
+    last = max((root / "commitlog").iterdir())
+    content = bytearray(last.read_bytes())
+    size = int.from_bytes(content[:4], "big")
+    at = store.end_offset - int(last.name)
+    content[at : at + size // 2] = content[: size // 2]
+    last.write_bytes(content)
+    built = rebuild_here(root, tmp_path / "work", store.settings)
+    assert built.reading.end == store.end_offset
+    assert built.reading.damaged == []
+    assert built.reading.records == store.entry["counts"]["messages"]
