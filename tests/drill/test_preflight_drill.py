@@ -288,7 +288,7 @@ class TestAnswers:
             ("forgotten", "config_lost delay_offset_behind timer_state_lost", "config_lost topics_not_configured"),
             ("noted", "", "config_backup config_lost torn_tail"),
             ("bare", "config_absent", "timer_state_lost"),
-            ("rebuilt", "config_lost", "delay_offset_behind timer_state_lost"),
+            ("rebuilt", "config_lost", "config_lost delay_offset_behind timer_state_lost"),
         ],
     )
     def test_every_loss_is_named(self, story: Story, name: str, unsafe: str, notes: str) -> None:
