@@ -47,7 +47,7 @@ EXIT_CODES = {
     "74": "reading or writing failed",
     "129, 130, 143": "interrupted by SIGHUP, Ctrl-C, SIGTERM",
 }
-"""Their meaning, as help, README and runbook have it."""
+"""Their meaning: every help shows it, README has the same table."""
 
 EXIT_CODE_OF_STATUS = {
     "ok": 0, "differences": 1, "damaged": 1, "unsafe": 1, "unknown": 1, "nothing_found": 1, "refused": 2, "error": 70,

@@ -124,7 +124,8 @@ def swap_report(
         facts["next"] = step_after(facts, options.store, options.broker_conf)
     else:
         facts["verdict"] = done
-    facts["figures"] = f"{', '.join(placed)}; what was there is in {BACKUP}/{facts.get('backup')}"
+    kept = f"; what was there is in {BACKUP}/{facts['backup']}" if facts.get("backup") else ""
+    facts["figures"] = ", ".join(placed) + kept
     return reporter.report(job, **facts)
 
 

@@ -45,7 +45,7 @@ def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s
 
 
 def decode_heads(buffer: Bytes, positions: Int64s, buffer_offset: int) -> Heads:
-    """The fixed head of each record and where its parts lie; ``defect`` holds the first check of the frame
+    """The fixed head of each record and the places of its parts; ``defect`` holds the first check of the frame
     that failed.
 
     Precondition: ``[p, p + TOTALSIZE)`` is inside the data for every position p, as ``walk_sizes`` guarantees.
@@ -153,7 +153,7 @@ def property_spans(
 
 
 def property_pieces(buffer: Bytes, starts: Int64s, lengths: Int32s, split_parser: bool) -> tuple[Int64s, Spans, Spans]:
-    """Every property that the parser keeps, in order: its row, and where its name and its value lie.
+    """Every property that the parser keeps, in order: its row, and the places of its name and value.
 
     A name that occurs twice in a row is there twice; the grammar is that of ``property_spans``.
     """
