@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -20,14 +21,26 @@ from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.framing import EntryNumber
-from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_with
+from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_at
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
-from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
+from storeformat.salvage.survey import Broken, Finding, Survey
+from udfs.log.log_copies import joined, without
 from udfs.log.scan import ScanTask, SplitScan
 from udfs.log.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
+
+
+class RangeKind(Enum):
+    """What a range of the log outside sound messages is."""
+
+    DAMAGED = "damaged"
+    KEPT = "kept"  # a record that counts although the CRC of its body fails
+    STALE = "stale"  # of an older log
+    BLANK = "blank"  # to the end of its segment
+    UNFINISHED = "unfinished"  # first bytes of a last record that the broker did not write completely; zeros follow
+    HEALED = "healed"  # taken from a replica
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class LogRange:
 
     begin: int
     end: int
+    kind: RangeKind
     reason: str
     held_record: bool = True
 
@@ -45,25 +59,17 @@ class LogRange:
 
 @dataclass(frozen=True)
 class LogReading:
-    """A proven reading. ``scans`` are in log order and hold every record once; the byte counts add up to the log."""
+    """A proven reading [begin, end) of the log, which was read to ``limit``. ``scans`` are in log order and hold every
+    record once; ``ranges`` begin in log order. ``whole``: the log begins at offset 0 and every queue was seen.
+    """
 
     segments: list[Segment]
     scans: list[SplitScan]
     begin: int
     end: int
-    damaged: list[LogRange]
-    stale: list[LogRange]
-    foreign_records: list[tuple[int, int]]
-    unwritten_bytes: int
+    limit: int
+    ranges: list[LogRange]
     whole: bool = False
-    """The log begins at offset 0 and every queue was seen."""
-    kept: list[LogRange] = field(default_factory=list)
-    """Records that count although the CRC of their body fails."""
-    blanks: list[tuple[int, int]] = field(default_factory=list)
-    """Bytes of BLANKs, up to the ends of their segments."""
-    unfinished: LogRange | None = None
-    """The first bytes of a last record that the broker did not write completely; zeros follow."""
-    healed: tuple[LogRange, ...] = ()
     salvaged: bool = False
     """Every survivor keeps its queue offset."""
     all_losses: Losses | None = None
@@ -71,9 +77,38 @@ class LogReading:
     behind: frozenset[int] = frozenset()
     """Log offsets of messages with queue offset 0 that follow others in the store's own queue."""
 
+    def of(self, *kinds: RangeKind) -> list[LogRange]:
+        return [item for item in self.ranges if item.kind in kinds]
+
+    def with_ranges(self, *more: LogRange) -> LogReading:
+        return replace(self, ranges=sorted([*self.ranges, *more], key=lambda item: item.begin))
+
+    @property
+    def damaged(self) -> list[LogRange]:
+        return self.of(RangeKind.DAMAGED)
+
+    @property
+    def stale(self) -> list[LogRange]:
+        return self.of(RangeKind.STALE)
+
+    @property
+    def kept(self) -> list[LogRange]:
+        return self.of(RangeKind.KEPT)
+
+    @property
+    def foreign_records(self) -> list[tuple[int, int]]:
+        """Offsets and sizes of records of another place, without messages whose PHYSICALOFFSET is damaged."""
+        damaged = {item.begin for item in self.damaged}
+        return [item for scan in self.scans for item in scan.foreign_records if item[0] not in damaged]
+
+    @property
+    def unwritten_bytes(self) -> int:
+        named = joined((item.begin, item.end) for item in self.of(RangeKind.DAMAGED, RangeKind.STALE))
+        return sum(end - begin for begin, end in without([(self.end, self.limit)], named))
+
     @property
     def blank_bytes(self) -> int:
-        return sum(stop - start for start, stop in self.blanks)
+        return sum(item.end - item.begin for item in self.of(RangeKind.BLANK))
 
     @property
     def record_bytes(self) -> int:
@@ -95,7 +130,7 @@ class LogReading:
     @property
     def damaged_places(self) -> list[LogRange]:
         """Where a broker would cut the log: damage, records kept despite damage, and healed ranges."""
-        return sorted([*self.damaged, *self.kept, *self.healed], key=lambda item: item.begin)
+        return self.of(RangeKind.DAMAGED, RangeKind.KEPT, RangeKind.HEALED)
 
     @property
     def losses(self) -> Losses:
@@ -113,9 +148,9 @@ class LogReading:
     @cached_property
     def _queues(self) -> tuple[QueueRuns, Losses]:
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
-        ranges += [(item.begin, item.end, False) for item in self.stale]
-        ranges += [(offset, offset + size, False) for offset, size in self.foreign_records]
-        ranges += [(offset, offset + size, False) for scan in self.scans for offset, size in scan.fillers]
+        others = [(item.begin, item.end - item.begin) for item in self.stale] + self.foreign_records
+        others += [filler for scan in self.scans for filler in scan.fillers]
+        ranges += [(offset, offset + size, False) for offset, size in others]
         return account_for_queues(
             self.scans,
             all_runs(self.scans),
@@ -127,11 +162,11 @@ class LogReading:
 
     @property
     def notes(self) -> list[str]:
-        if self.unfinished is None:
-            return []
-        begin = self.unfinished.begin
-        text = f"the last record, at offset {begin}, was not written to its end, and only zeros follow: the log ends"
-        return [f"{text} before it, as with a broker; one message is lost that was not acknowledged or not yet flushed"]
+        text = (
+            "the last record, at offset {}, was not written to its end, and only zeros follow: the log ends before "
+            "it, as with a broker; one message is lost that was not acknowledged or not yet flushed"
+        )
+        return [text.format(item.begin) for item in self.of(RangeKind.UNFINISHED)]
 
     @property
     def figures(self) -> str:
@@ -141,17 +176,18 @@ class LogReading:
         return f"{counted(self.records, 'message')} in {size} of log; {losses_text(self.losses.facts()) or sound}"
 
     def facts(self) -> dict[str, Any]:
+        rows = {kind: [item.as_row() for item in self.of(kind)] for kind in RangeKind}
         return {
             "log_begin": self.begin,
             "log_end": self.end,
             "bytes": sum(segment.size for segment in self.segments),
             "messages": self.records,
-            "damaged_ranges": [item.as_row() for item in self.damaged],
+            "damaged_ranges": rows[RangeKind.DAMAGED],
             **self.losses.facts(),
-            "kept_records": [item.as_row() for item in self.kept],
-            "stale_ranges": [item.as_row() for item in self.stale],
+            "kept_records": rows[RangeKind.KEPT],
+            "stale_ranges": rows[RangeKind.STALE],
             "unwritten_bytes": self.unwritten_bytes,
-            "unfinished_record": None if self.unfinished is None else self.unfinished.as_row(),
+            "unfinished_record": next(iter(rows[RangeKind.UNFINISHED]), None),
             "ghosts": [{"offset": offset, "size": size} for offset, size in self.foreign_records[:1000]],
         }
 
@@ -190,52 +226,40 @@ def scan_log(
     known = without_older_segments(known)
     survey = SurveyTask(task.decode_rules, keep_crc_failures and salvages)
     tail = find_tail(runner, known, survey)
-    starts = [item.start for item in known.older]
-    breaks = [item for item in (*known.chain.breaks, *starts) if item.offset < tail.offset]
-    if fails:  # a broker reads a file of an older log: whether it belongs to this log, a person must say
-        breaks += [start for start in starts if start not in breaks]
-    if tail.damage is not None:
-        breaks.append(tail.damage)
-    breaks.sort(key=lambda item: item.offset)
-    if breaks and fails:
-        raise DamagedLog(
-            f"the commit log is damaged: {breaks[0].defect}",
-            path=breaks[0].segment.path,
-            offset=breaks[0].offset,
-            advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
-        )
+    breaks = [(item.offset, item.defect) for item in known.chain.breaks if item.offset < tail.offset]
+    # a broker reads a file of an older log: whether it belongs to this log, a person must say
+    breaks += [(item.begin, item.defect) for item in known.older if item.begin < tail.offset or fails]
+    breaks += [(tail.offset, tail.damage)] if tail.damage is not None else []
+    first = min(breaks, key=lambda item: item[0], default=None)
+    if first is not None and fails:
+        raise damaged_log(segments, first[0], str(first[1]))
     proven = replace(known, scans=scans)
-    if breaks and salvages:
+    if first is not None and salvages:
         reading = seen = _salvaged(runner, known, proven, tail, task, survey)
     else:
-        reading, seen = (
-            _stopped(log, breaks[0])
-            if breaks
-            else _reading(log, log.counted, log.chain.blanks, [], _older_bytes(tail), tail.offset)
-            for log in (proven, known)
-        )
+        reading, seen = (_ended(log, tail, first) for log in (proven, known))
     reading, seen = replace(reading, salvaged=salvages), replace(seen, salvaged=salvages)
-    reading = _with_damaged_offsets(reading, seen)
-    if tail.unfinished_end is not None and not (breaks and on_damage == "stop"):
-        text = "a record that was not written to its end"
-        unfinished = LogRange(tail.offset, tail.unfinished_end, text, held_record=False)
-        reading = replace(reading, unfinished=unfinished)
+    explaining = seen.losses.explaining  # a foreign record where a message is missing has a damaged PHYSICALOFFSET
+    places = [(at, at + size) for at, size in reading.foreign_records if at in explaining]
+    reason = str(RecordDefect.FOREIGN_OFFSET)
+    reading = reading.with_ranges(*(LogRange(*place, RangeKind.DAMAGED, reason) for place in places))
+    if fails and places:
+        raise damaged_log(segments, places[0][0], reason, "--on-damage salvage fills the place of the message")
     if fails:
-        _refuse_damaged_offsets(reading)
-        _refuse_stray_records(reading, _seen_whole(runner, known, task, reading))
+        _refuse_stray_records(runner, known, task, reading)
     _check_tiling(reading)
     return reading
 
 
-def _with_damaged_offsets(reading: LogReading, seen: LogReading) -> LogReading:
-    """Move foreign records to the damage where a message is missing; ``seen`` has the queues that show it."""
-    explaining, reason = seen.losses.explaining, str(RecordDefect.FOREIGN_OFFSET)
-    ranges = [LogRange(at, at + size, reason) for at, size in reading.foreign_records if at in explaining]
-    return replace(
-        reading,
-        damaged=sorted([*reading.damaged, *ranges], key=lambda item: item.begin),
-        foreign_records=sorted(item for item in reading.foreign_records if item[0] not in explaining),
-    )
+def damaged_log(
+    segments: Sequence[Segment],
+    offset: int,
+    what: str,
+    advice: str = "--on-damage stop ends the log there as the broker would; salvage recovers what follows",
+) -> DamagedLog:
+    """The error for the first damage of a log."""
+    path = (segment_at(segments, offset) or segments[-1]).path
+    return DamagedLog(f"the commit log is damaged: {what}", path=path, offset=offset, advice=advice)
 
 
 def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitScan]:
@@ -257,54 +281,33 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     return shared
 
 
-def _older_bytes(tail: Tail) -> list[LogRange]:
-    if tail.garbage_end <= tail.offset:
-        return []
-    certified = any(gap.finding == Finding.STALE for item in tail.surveys for gap in item.gaps)
-    text = "bytes of an older log after the end of this one"
-    return [LogRange(tail.offset, tail.garbage_end, text, held_record=certified)]
-
-
-def _refuse_damaged_offsets(reading: LogReading) -> None:
-    """A foreign record in place of a missing message is a message with a damaged PHYSICALOFFSET."""
-    if reading.damaged:
-        offset = reading.damaged[0].begin
-        raise DamagedLog(
-            f"the commit log is damaged: {RecordDefect.FOREIGN_OFFSET}",
-            path=segment_with(reading.segments, offset).path,
-            offset=offset,
-            advice="--on-damage salvage fills the place of the message",
-        )
-
-
-def _seen_whole(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogReading) -> LogReading:
-    """The reading with all queues, if the selected ones have gaps: records of other queues may explain them."""
-    if not task.topics or not has_gaps(reading.queue_runs):
-        return reading
-    known = see_all_queues(runner, known, task)
-    return replace(reading, scans=known.counted)
-
-
-def _refuse_stray_records(reading: LogReading, seen: LogReading) -> None:
+def _refuse_stray_records(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogReading) -> None:
     """Refuse where a broker would append a stray record and move all later messages of its queue."""
-    stray = next((stray for stray in seen.losses.strays if stray.moves_others), None)
-    if stray is None:
-        return
-    raise DamagedLog(
-        f"the commit log is damaged: the record at {stray.offset} says it is message {stray.queue_offset} of "
-        f"{stray.topic}/{stray.queue_id}, which cannot be",
-        path=segment_with(reading.segments, stray.offset).path,
-        offset=stray.offset,
-        advice="--on-damage salvage leaves it out; stop appends it where it says, and the messages after it move",
-    )
+    if task.topics and has_gaps(reading.queue_runs):  # records of queues that are not selected may explain them
+        reading = replace(reading, scans=see_all_queues(runner, known, task).counted)
+    for stray in reading.losses.strays:
+        if stray.moves_others:
+            raise damaged_log(
+                reading.segments,
+                stray.offset,
+                f"the record at {stray.offset} says it is message {stray.queue_offset} of "
+                f"{stray.topic}/{stray.queue_id}, which cannot be",
+                "--on-damage salvage leaves it out; stop appends it where it says, and the messages after it move",
+            )
 
 
-def _stopped(known: ProvenLog, first: Break) -> LogReading:
-    end = first.offset
-    scans = [scan for scan in known.counted if scan.report.end <= end]
-    blanks = [blank for blank in known.chain.blanks if blank[1] <= end]
-    cut = LogRange(end, known.segments[-1].end, f"{first.defect}; the log was ended here")
-    return _reading(known, scans, blanks, [cut], [], end)
+def _ended(log: ProvenLog, tail: Tail, first: tuple[int, RecordDefect] | None) -> LogReading:
+    """The log up to its ``first`` break, where a broker cuts it, or to its end."""
+    if first is None:
+        return _reading(log, log.counted, tail.offset, [*_blanks(log.chain.blanks), *tail.ranges])
+    end, defect = first
+    cut = LogRange(end, log.segments[-1].end, RangeKind.DAMAGED, f"{defect}; the log was ended here")
+    blanks = _blanks(blank for blank in log.chain.blanks if blank[1] <= end)
+    return _reading(log, [scan for scan in log.counted if scan.report.end <= end], end, [*blanks, cut])
+
+
+def _blanks(blanks: Iterable[tuple[int, int]]) -> list[LogRange]:
+    return [LogRange(begin, end, RangeKind.BLANK, "", held_record=False) for begin, end in blanks]
 
 
 def _salvaged(
@@ -313,7 +316,7 @@ def _salvaged(
     """The ``proven`` log and what survived after the breaks of its chain; ``known`` has the runs of all queues."""
     inner = [item for item in known.chain.breaks if item.offset < tail.offset]
     surveys = runner.map("survey damaged segments", survey, list(broken_places(known, inner)))
-    surveys += tail.surveys if tail.damage is not None else ()
+    surveys += tail.surveys
     survivors = _scan_pieces(runner, "scan what survived", task, surveys, len(known.splits))
     again = {place.segment.base: place for place in _later_places(known, surveys, survivors)}
     if again:
@@ -324,59 +327,39 @@ def _salvaged(
     unchecked = replace(task, decode_rules=replace(task.decode_rules, check_crc=False))
     number = len(known.splits) + len(survivors)
     kept = _scan_pieces(runner, "scan what is kept", unchecked, surveys, number, kept=True)
-    older = [item for item in known.older if item.start.offset < tail.offset or tail.damage is not None]
-    gaps = [DeadRange(item.start.offset, item.end, Finding.STALE, item.start.defect) for item in older]
+    gaps = [item for item in known.older if item.begin < tail.offset or tail.damage is not None]
     gaps = [gap for gap in gaps if gap.begin < gap.end]  # else one record is all: the survey names what is left of it
     gaps += [gap for item in surveys for gap in item.gaps]
     scans = sorted([*proven.counted, *survivors, *kept], key=lambda scan: scan.report.start or 0)
-    blanks = sorted([*proven.chain.blanks, *(item.blank for item in surveys if item.blank is not None)])
-    damaged: list[LogRange] = []
-    stale = _older_bytes(tail) if tail.damage is None else []
+    blanks = [*proven.chain.blanks, *(item.blank for item in surveys if item.blank is not None)]
     ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
-    end = max([tail.offset, *ends, *(blank[1] for blank in blanks)])
-    end = max([end, *(gap.end for gap in gaps if gap.finding == Finding.BLANK)])
+    ends += [blank[1] for blank in blanks] + [gap.end for gap in gaps if gap.finding == Finding.BLANK]
+    end = max([tail.offset, *ends])
     ambiguous = "whole records that may be copies inside a lost message, left out"
     segment_ends = {segment.end for segment in proven.segments}  # up to there a BLANK may have been all
+    ranges = [*tail.ranges]
     for gap in gaps:
         if gap.finding == Finding.STALE and gap.defect != RecordDefect.OLDER_LOG:
-            stale.append(LogRange(gap.begin, gap.end, "records of an older log"))
+            ranges.append(LogRange(gap.begin, gap.end, RangeKind.STALE, "records of an older log"))
         elif gap.finding == Finding.BLANK:
             reach = min(gap.begin + m.BLANK_SIZE, gap.end)
-            damaged.append(LogRange(gap.begin, reach, f"the BLANK of a segment; {gap.defect}", False))
+            reason = f"the BLANK of a segment; {gap.defect}"
+            ranges.append(LogRange(gap.begin, reach, RangeKind.DAMAGED, reason, held_record=False))
             blanks.append((reach, gap.end))
         elif gap.finding != Finding.ZEROS or gap.begin < end:
             certain = gap.finding == Finding.RECORD or gap.end not in segment_ends
             reason = ambiguous if gap.finding == Finding.AMBIGUOUS else str(gap.defect)
-            damaged.append(LogRange(gap.begin, gap.end, reason, certain))
-    for ranges in (damaged, stale):  # segments of an older log, those after breaks, and the tail come one by one
-        ranges.sort(key=lambda item: item.begin)
-    reading = _reading(proven, scans, blanks, damaged, stale, end)
-    kept_ranges = [LogRange(scan.report.start or 0, scan.report.end, str(RecordDefect.BODY_CRC)) for scan in kept]
-    return replace(reading, kept=kept_ranges)
+            ranges.append(LogRange(gap.begin, gap.end, RangeKind.DAMAGED, reason, certain))
+    for scan in kept:
+        start = scan.report.start or 0
+        ranges.append(LogRange(start, scan.report.end, RangeKind.KEPT, str(RecordDefect.BODY_CRC)))
+    return _reading(proven, scans, end, [*ranges, *_blanks(blanks)])
 
 
-def _reading(
-    known: ProvenLog,
-    scans: list[SplitScan],
-    blanks: list[tuple[int, int]],
-    damaged: list[LogRange],
-    stale: list[LogRange],
-    end: int,
-) -> LogReading:
-    segments = known.segments
-    named = sum(item.end - max(item.begin, end) for item in (*damaged, *stale) if item.end > end)
-    return LogReading(
-        segments=list(segments),
-        scans=scans,
-        begin=known.splits[0].start if known.splits else segments[0].base,
-        end=end,
-        damaged=damaged,
-        stale=stale,
-        foreign_records=[item for scan in scans for item in scan.foreign_records],
-        blanks=blanks,
-        unwritten_bytes=max(known.end - end - named, 0),
-        whole=known.whole,
-    )
+def _reading(known: ProvenLog, scans: list[SplitScan], end: int, ranges: Sequence[LogRange]) -> LogReading:
+    begin = known.splits[0].start if known.splits else known.segments[0].base
+    reading = LogReading(list(known.segments), scans, begin, end, known.end, [], known.whole)
+    return reading.with_ranges(*ranges)
 
 
 def _check_tiling(reading: LogReading) -> None:
@@ -389,9 +372,10 @@ def _check_tiling(reading: LogReading) -> None:
                 found=own,
                 expected=scan.report.end,
             )
-    total = reading.record_bytes + sum(size for _, size in reading.foreign_records) + reading.blank_bytes
-    total += sum(scan.head_bytes for scan in reading.scans)
-    total += sum(item.end - item.begin for item in (*reading.damaged, *reading.stale) if item.begin < reading.end)
+    total = sum(scan.record_bytes + scan.head_bytes for scan in reading.scans)
+    total += sum(size for _, size in reading.foreign_records)
+    tiles = reading.of(RangeKind.DAMAGED, RangeKind.STALE, RangeKind.BLANK)
+    total += sum(item.end - item.begin for item in tiles if item.begin < reading.end)
     if total != reading.end - reading.begin:
         raise TotalsDisagree(
             "the records of the log leave gaps or overlap", found=total, expected=reading.end - reading.begin
@@ -400,14 +384,12 @@ def _check_tiling(reading: LogReading) -> None:
 
 @dataclass(frozen=True)
 class Tail:
-    """Where the proven log ends, and what follows: ``damage``, or bytes of an older log up to ``garbage_end``."""
+    """Where the proven log ends, and what follows: ``damage``, or an unfinished record or bytes of an older log."""
 
     offset: int
-    garbage_end: int
     surveys: tuple[Survey, ...] = ()
-    damage: Break | None = None
-    unfinished_end: int | None = None
-    """End of the bytes of a last record that was not written completely."""
+    damage: RecordDefect | None = None
+    ranges: tuple[LogRange, ...] = ()
 
 
 def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
@@ -416,34 +398,30 @@ def find_tail(runner: Runner, known: ProvenLog, task: SurveyTask) -> Tail:
     """
     ends = [scan.report.end for scan in known.counted if scan.records]
     proven = max([*ends, *(begin for begin, _ in known.chain.blanks)], default=-1)
-    older = [item for item in known.older if item.start.offset >= proven]
+    older = [item for item in known.older if item.begin >= proven]
     candidates = [item for item in known.chain.breaks if item.offset >= proven]
-    end = min((*candidates, *(item.start for item in older)), key=lambda item: item.offset, default=None)
+    end = min([item.offset for item in candidates] + [item.begin for item in older], default=None)
     if end is None:
-        return Tail(known.chain.end, known.chain.end)
-    if known.is_zero_after(end, known.segments[-1].end):
-        return Tail(end.offset, end.offset)
-    surveys = runner.map("look past the end", task, list(broken_places(known, candidates)))
-    used = [gap.end for item in surveys for gap in item.gaps if gap.finding != Finding.ZEROS]
-    unfinished = _unfinished_record(known, end, surveys)
-    if unfinished is not None:
-        return Tail(end.offset, end.offset, unfinished_end=unfinished)
-    is_damage = any(item.pieces or item.kept for item in surveys)
-    is_damage |= end in candidates and _lost_a_message(end, surveys[0])
-    garbage_end = max([*used, *(item.end for item in older)], default=end.offset)
-    return Tail(end.offset, garbage_end, tuple(surveys), end if is_damage else None)
-
-
-def _unfinished_record(known: ProvenLog, end: Break, surveys: Sequence[Survey]) -> int | None:
-    if known.older or any(item.offset < end.offset for item in known.chain.breaks):
-        return None
+        return Tail(known.chain.end)
+    broken = next((item for item in candidates if item.offset == end), None)
+    if broken is not None and known.is_zero_after(broken, known.segments[-1].end):
+        return Tail(end)
+    surveys = tuple(runner.map("look past the end", task, list(broken_places(known, candidates))))
     gaps = [gap for item in surveys for gap in item.gaps]
-    if any(item.pieces or item.kept or item.blank for item in surveys) or not gaps:
-        return None
-    first, *others = gaps
-    if first.finding != Finding.UNFINISHED or first.begin != end.offset:
-        return None
-    return first.end if all(gap.finding == Finding.ZEROS for gap in others) else None
+    survived = any(item.pieces or item.kept for item in surveys)
+    found = [gap for gap in gaps if gap.finding != Finding.ZEROS]
+    is_last = not (survived or known.older or any(item.blank for item in surveys) or known.chain.breaks[0].offset < end)
+    if is_last and found == gaps[:1] and [gap.finding for gap in found] == [Finding.UNFINISHED]:
+        reason = "a record that was not written to its end"
+        return Tail(end, ranges=(LogRange(end, gaps[0].end, RangeKind.UNFINISHED, reason, held_record=False),))
+    if survived or (broken is not None and _lost_a_message(broken, surveys[0])):
+        return Tail(end, surveys, RecordDefect.OLDER_LOG if broken is None else broken.defect)
+    used = max([item.end for item in (*found, *older)], default=end)
+    if used <= end:
+        return Tail(end)
+    certified = any(gap.finding == Finding.STALE for gap in gaps)
+    text = "bytes of an older log after the end of this one"
+    return Tail(end, ranges=(LogRange(end, used, RangeKind.STALE, text, certified),))
 
 
 def _lost_a_message(end: Break, survey: Survey) -> bool:
@@ -465,7 +443,7 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     limits = {split.segment.base: split.limit for split in known.splits}
     lost = sorted(
         [(item.offset, item.segment.end) for item in known.chain.breaks]
-        + [(item.start.offset, item.end) for item in known.older]
+        + [(item.begin, item.end) for item in known.older]
     )
     begins = [begin for begin, _ in lost]
     bytes_lost = [0, *accumulate(end - begin for begin, end in lost)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from jobs.contract.options import DamagePolicy, LogOptions
-from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, scan_log
+from jobs.log.log_scan import DEFAULT_SPLIT_SIZE, LogRange, LogReading, RangeKind, damaged_log, scan_log
 from jobs.log.losses_beside import with_losses_beside
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.errors import DamagedLog, MissingInput, UsageError, WrongSettings
+from storeformat.errors import MissingInput, UsageError, WrongSettings
 from storeformat.log.log_end import growing_log_end
 from storeformat.log.segments import LogPart, Segment
 from storeformat.queues.consume_queue import PRE_BLANK_SIZE
@@ -152,12 +153,7 @@ def open_store(options: LogOptions, *, needs_index_sizes: bool = True, restores:
     unread = None if options.commitlog else paths_unread_by_broker(settings)
     notes += [note for note in (committed.note, unread) if note]
     if committed.missing_from is not None and options.on_damage == "fail":
-        raise DamagedLog(
-            f"the commit log is damaged: {committed.note}",
-            path=next(segment.path for segment in segments if committed.missing_from <= segment.end),
-            offset=committed.missing_from,
-            advice="--on-damage stop ends the log there as the broker would; salvage recovers what follows",
-        )  # fmt: skip
+        raise damaged_log(segments, committed.missing_from, str(committed.note))
     return OpenedStore(
         root, settings, store.rules, store.release_reason, store.suggests, segments, tuple(notes), batch_topics,
         as_broker, committed.end, missing_from=committed.missing_from,
@@ -208,8 +204,7 @@ def read_log(
         on_damage=on_damage or options.on_damage,
         keep_crc_failures=options.keep_crc_failures,
     )
-    reading = _with_lost_end(store, replace(reading, healed=store.healed), options.until_offset)
-    reading = _with_cut_record(store, reading, options.until_offset)
+    reading = reading.with_ranges(*store.healed, *_lost_at_end(store, reading, options.until_offset))
     if from_log_only:
         return reading
     reading = _with_lost_counters(store, reading)
@@ -256,36 +251,24 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
     )
 
 
-def _with_cut_record(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
-    last, end = store.segments[-1], reading.end
+def _lost_at_end(store: OpenedStore, reading: LogReading, until: int | None) -> Iterator[LogRange]:
+    """Committed entries lost at the end of a group's log, which only its checkpoint proves; else the rest of a record
+    in which the last file ends.
+    """
+    begin, last, end = store.missing_from, store.segments[-1], reading.end
     held = last.end - last.missing
-    if not last.missing or not last.base <= end < held or (until is not None and until < held):
-        return reading
-    if any(item.begin <= end < item.end for item in (*reading.damaged, *reading.stale)):
-        return reading
-    if not any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
-        return reading
-    return _with_damage(reading, LogRange(end, held, "the file ends within this record"))
-
-
-def _with_lost_end(store: OpenedStore, reading: LogReading, until: int | None) -> LogReading:
-    """Add committed entries lost at the end of a group's log: only the group's checkpoint proves them."""
-    begin = store.missing_from
-    if begin is None or (until is not None and until <= begin) or reading.end > begin:
-        return reading
-    if any(item.end > begin for item in reading.damaged):
-        return reading
-    end = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
-    return _with_damage(
-        reading,
-        LogRange(begin, max(begin, end), "committed entries are lost here, as the group's checkpoint shows"),
-    )
-
-
-def _with_damage(reading: LogReading, lost: LogRange) -> LogReading:
-    stale = sum(max(min(item.end, lost.end) - max(item.begin, lost.begin), 0) for item in reading.stale)
-    unwritten = max(reading.unwritten_bytes - (lost.end - lost.begin - stale), 0)
-    return replace(reading, damaged=[*reading.damaged, lost], unwritten_bytes=unwritten)
+    named = reading.of(RangeKind.DAMAGED, RangeKind.STALE)
+    is_short = begin is not None and end <= begin and (until is None or until > begin)
+    if begin is not None and is_short and not any(item.end > begin for item in reading.damaged):
+        stop = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
+        reason = "committed entries are lost here, as the group's checkpoint shows"
+        named.append(LogRange(begin, max(begin, stop), RangeKind.DAMAGED, reason))
+        yield named[-1]
+    if last.missing and last.base <= end < held and (until is None or until >= held):
+        if any(item.begin <= end < item.end for item in named):
+            return
+        if any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
+            yield LogRange(end, held, RangeKind.DAMAGED, "the file ends within this record")
 
 
 def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:

@@ -17,7 +17,7 @@ from typing import Any
 
 from jobs.contract.options import LogOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.log_scan import LogRange, LogReading
+from jobs.log.log_scan import LogRange, LogReading, RangeKind
 from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark import session
@@ -33,9 +33,17 @@ from storeformat.storage import files, locations
 from storeformat.store.layout import file_name
 from storeformat.store.segment_files import commit_log_directories, find_segments
 from storeformat.store.settings import SEGMENT_SIZE, Settings
-from udfs.log.log_copies import MadeSegment, SharedRange, compare_copies, make_segment, ranges_by_segment
-
-ByteRange = tuple[int, int]
+from udfs.log.log_copies import (
+    ByteRange,
+    MadeSegment,
+    SharedRange,
+    common,
+    compare_copies,
+    joined,
+    make_segment,
+    ranges_by_segment,
+    without,
+)
 
 _LONGEST_PROPERTIES = (1 << 15) - 1
 _OF_NO_PROPERTIES = 2
@@ -47,8 +55,9 @@ class Restored:
     """A store with a log that can be read from end to end, and what was done for it."""
 
     store: OpenedStore
-    absent: list[LogRange] = field(default_factory=list)
-    healed: list[HealedRange] = field(default_factory=list)
+    absent: list[ByteRange] = field(default_factory=list)
+    healed: list[dict[str, object]] = field(default_factory=list)
+    """Begin and end of each range taken from a replica."""
     made: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     replicas: list[dict[str, object]] = field(default_factory=list)
@@ -60,8 +69,10 @@ class Restored:
         if not (self.absent or self.replicas):
             return {}
         return {
-            "absent_ranges": [item.as_row() for item in self.absent],
-            "healed_ranges": [item.as_row() for item in self.healed],
+            "absent_ranges": [
+                {"begin": begin, "end": end, "reason": "no file holds these bytes"} for begin, end in self.absent
+            ],
+            "healed_ranges": self.healed,
             "replicas": self.replicas,
         }
 
@@ -70,7 +81,7 @@ def restored(
     store: OpenedStore, options: LogOptions, runner: Runner, directory: str, *, refuses: bool = True
 ) -> Restored:
     """Fill missing bytes and heal damage from replicas; without ``refuses`` those that differ are ignored."""
-    absent = list(_absent(store.segments))
+    absent = absent_in(store.segments)
     if not absent and not options.replicas:
         return Restored(store)
     filled, made = _filled(store, locations.join(directory, "filled"))
@@ -90,7 +101,7 @@ def restored(
     own = _with_lost_tail(store, own, fitting, options)
     store = replace(store, segments=[*_missing_head(store, own, fitting), *own.segments])
     own = _with_segments(own, store.segments)
-    absent = list(_absent(store.segments))
+    absent = absent_in(store.segments)
     notes = [*map(_note_of, absent), *_told(store, own, compared)]
     rows = [_row(replica, offset) for replica, offset in compared]
     healed, segments = plan_healing(own, fitting, locations.join(directory, "healed"))
@@ -100,7 +111,7 @@ def restored(
     whole = replace(
         store,
         segments=[changed.get(segment.base, segment) for segment in store.segments],
-        healed=tuple(LogRange(item.begin, item.end, f"taken from {item.name}") for item in healed),
+        healed=tuple(LogRange(begin, end, RangeKind.HEALED, f"taken from {copy.name}") for begin, end, copy in healed),
     )
     if absent and options.on_damage != "salvage":
         left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
@@ -115,7 +126,8 @@ def restored(
     for replica in fitting:
         nowhere = without(nowhere, replica.held)
     made = [item.path for item in segments]
-    return Restored(whole, absent, healed, made, notes, rows, is_held=not nowhere)
+    taken = [{"begin": begin, "end": end, "replica": copy.name} for begin, end, copy in healed]
+    return Restored(whole, absent, taken, made, notes, rows, is_held=not nowhere)
 
 
 def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
@@ -125,7 +137,7 @@ def _with_segments(own: LogCopy, segments: Sequence[Segment]) -> LogCopy:
 @contextmanager
 def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
     """Yield the store with zeros for missing bytes; Refused if tasks run on other machines, which cannot see them."""
-    absent = list(_absent(store.segments))
+    absent = absent_in(store.segments)
     if not absent:
         yield store
         return
@@ -133,7 +145,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
         raise Refused(
             "bytes of the log are missing, and other machines cannot see what replaces them",
             path=store.root,
-            offset=absent[0].begin,
+            offset=absent[0][0],
             advice="rebuild --on-damage salvage --repair-log DIR writes them first; --master local needs no more",
         )
     for item in absent:
@@ -163,8 +175,8 @@ def _with_lost_tail(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy],
         return own
     end = min(proven, end)
     segments = [*store.segments, *_missing(store, last.end, end)]
-    lost = LogRange(reading.end, segments[-1].end, "the store's own queues have units of records that are not here")
-    return replace(own, reading=replace(reading, segments=segments, damaged=[*reading.damaged, lost]))
+    lost = LogRange(reading.end, segments[-1].end, RangeKind.DAMAGED, "the store's own queues have units of them")
+    return replace(own, reading=replace(reading, segments=segments).with_ranges(lost))
 
 
 def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
@@ -201,12 +213,8 @@ def _changed(made: MadeSegment, *, is_last: bool) -> Segment:
     return replace(made.own, path=made.path, missing=made.own.missing if is_last and not goes_on else 0)
 
 
-def _absent(segments: Sequence[Segment]) -> list[LogRange]:
-    return [LogRange(begin, end, "no file holds these bytes", held_record=False) for begin, end in absent_in(segments)]
-
-
-def _note_of(absent: LogRange) -> str:
-    return f"the log has no bytes from offset {absent.begin} to {absent.end}: a segment is missing, or short"
+def _note_of(absent: ByteRange) -> str:
+    return f"the log has no bytes from offset {absent[0]} to {absent[1]}: a segment is missing, or short"
 
 
 def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]:
@@ -256,56 +264,6 @@ def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
     }
 
 
-def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
-    """Sort ranges, merge those that touch or overlap, and drop empty ones."""
-    found: list[ByteRange] = []
-    for begin, end in sorted(ranges):
-        if begin >= end:
-            continue
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((begin, end))
-    return found
-
-
-def common(one: Sequence[ByteRange], other: Sequence[ByteRange]) -> list[ByteRange]:
-    """Bytes in both."""
-    return without(one, without(one, other))
-
-
-def without(ranges: Sequence[ByteRange], taken: Sequence[ByteRange]) -> list[ByteRange]:
-    """Bytes of ``ranges`` that are not in ``taken``."""
-    found: list[ByteRange] = []
-    at = 0
-    for first, end in ranges:
-        begin = first
-        while at < len(taken) and taken[at][1] <= begin:
-            at += 1
-        number = at
-        while number < len(taken) and taken[number][0] < end:
-            if begin < taken[number][0]:
-                found.append((begin, taken[number][0]))
-            begin = max(begin, taken[number][1])
-            number += 1
-        if begin < end:
-            found.append((begin, end))
-    return found
-
-
-@dataclass(frozen=True)
-class HealedRange:
-    """Bytes [begin, end) of the log taken from a replica, by number and name."""
-
-    begin: int
-    end: int
-    replica: int
-    name: str
-
-    def as_row(self) -> dict[str, object]:
-        return {"begin": self.begin, "end": self.end, "replica": self.name}
-
-
 @dataclass(frozen=True)
 class LogCopy:
     """A copy of the log: name, segments and its salvaged reading."""
@@ -319,14 +277,17 @@ class LogCopy:
     def segments(self) -> Sequence[Segment]:
         return self.reading.segments
 
+    def _of(self, kind: RangeKind) -> list[ByteRange]:
+        return [(item.begin, item.end) for item in self.reading.of(kind)]
+
     @property
     def damaged(self) -> list[ByteRange]:
-        return [(item.begin, item.end) for item in self.reading.damaged]
+        return self._of(RangeKind.DAMAGED)
 
     @property
     def gaps(self) -> list[ByteRange]:
         """Bytes outside records: damage, remains of an older log, and absent bytes."""
-        stale = [(item.begin, item.end) for item in self.reading.stale if item.begin < self.reading.end]
+        stale = [item for item in self._of(RangeKind.STALE) if item[0] < self.reading.end]
         return joined([*self.damaged, *stale, *self.absent])
 
     @cached_property
@@ -353,7 +314,7 @@ class LogCopy:
     @property
     def sound(self) -> list[ByteRange]:
         """Bytes of sound records, and of BLANKs to the ends of their segments."""
-        return joined([*self.records, *self.reading.blanks])
+        return joined([*self.records, *self._of(RangeKind.BLANK)])
 
     @property
     def lost(self) -> list[ByteRange]:
@@ -402,23 +363,23 @@ def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:
 
 def plan_healing(
     own: LogCopy, replicas: Sequence[LogCopy], directory: str
-) -> tuple[list[HealedRange], list[MadeSegment]]:
+) -> tuple[list[tuple[int, int, LogCopy]], list[MadeSegment]]:
     """What to take from which replica, and the segments to make in ``directory``."""
     lost = own.lost
-    ranges: list[HealedRange] = []
-    for number, replica in enumerate(replicas):
+    ranges: list[tuple[int, int, LogCopy]] = []
+    for replica in replicas:
         taken = [(begin, _whole_record(own, replica, begin, end)) for begin, end in common(lost, replica.sound)]
         lost = without(lost, taken)
-        ranges += [HealedRange(begin, end, number, replica.name) for begin, end in taken]
-    ranges.sort(key=lambda item: item.begin)
+        ranges += [(*part, replica) for part in taken]
+    ranges.sort(key=lambda item: item[0])
     made: list[MadeSegment] = []
     for segment in own.segments:
         parts = [
-            (max(item.begin, segment.base), min(item.end, segment.end), same)
-            for item in ranges
-            if item.begin < segment.end and segment.base < item.end
-            and (same := segment_at(replicas[item.replica].segments, segment.base)) is not None
-        ]  # fmt: skip
+            (*part, same)
+            for begin, end, replica in ranges
+            for part in ranges_by_segment([(begin, end)], segment)
+            if (same := segment_at(replica.segments, segment.base)) is not None
+        ]
         if parts or segment.missing:
             path = locations.join(directory, locations.name_of(segment.path))
             made.append(MadeSegment(segment, path, tuple(parts)))

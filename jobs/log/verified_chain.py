@@ -20,20 +20,15 @@ from storeformat.log.chain import Break, Chain, ChainReport
 from storeformat.log.segments import Segment, Split
 from storeformat.salvage.evidence import CLOCK_SLACK, latest_time
 from storeformat.salvage.queue_offsets import Queue
+from storeformat.salvage.survey import DeadRange, Finding
 from udfs.log.scan import SplitScan
 
 
 @dataclass(frozen=True)
-class OlderRecords:
-    """Records of an older log, from the ``start`` of a segment to its end or to where their chain breaks."""
-
-    start: Break
-    end: int
-
-
-@dataclass(frozen=True)
 class ProvenLog:
-    """Segments, splits with their scans, and the chain through them up to ``end``; ``whole``: it begins at offset 0."""
+    """Segments, splits with their scans, and the chain through them up to ``end``; ``whole``: it begins at offset 0.
+    ``older``: records of an older log, from the start of a segment to its end or to where their chain breaks.
+    """
 
     segments: Sequence[Segment]
     splits: Sequence[Split]
@@ -41,7 +36,7 @@ class ProvenLog:
     chain: Chain
     end: int
     whole: bool
-    older: tuple[OlderRecords, ...] = ()
+    older: tuple[DeadRange, ...] = ()
 
     @property
     def counted(self) -> list[SplitScan]:
@@ -100,7 +95,7 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
     written = _written(known)
     breaks = {item.segment.base: item for item in known.chain.breaks}
     blanks = set(known.chain.blanks)
-    older: dict[int, OlderRecords] = {}
+    older: dict[int, DeadRange] = {}
     before: list[SplitScan] = []
     for number, scans in enumerate(written):
         segment = scans[0].report.split.segment
@@ -112,12 +107,12 @@ def without_older_segments(known: ProvenLog) -> ProvenLog:
         if end is not None and is_broken:  # its last record may have lost its end to this log
             last = max(scan.dispatched.last for scan in scans)
             end = breaks[segment.base] = Break(segment, last, RecordDefect.OLDER_LOG, end.report)
-        start = Break(segment, segment.base, RecordDefect.OLDER_LOG, scans[0].report)
-        older[segment.base] = OlderRecords(start, segment.end if end is None else end.offset)
+        stop = segment.end if end is None else end.offset
+        older[segment.base] = DeadRange(segment.base, stop, Finding.STALE, RecordDefect.OLDER_LOG)
     if not older:
         return known
     reports = [report for report in known.chain.reports if report.split.segment.base not in older]
-    ranges = [(item.start.offset, item.end) for item in older.values()]
+    ranges = [(item.begin, item.end) for item in older.values()]
     kept = [blank for blank in known.chain.blanks if not any(begin <= blank[0] < end for begin, end in ranges)]
     chain = replace(known.chain, reports=reports, blanks=kept, breaks=list(breaks.values()))
     return replace(known, chain=chain, older=tuple(older.values()))

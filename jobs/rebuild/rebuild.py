@@ -14,7 +14,7 @@ from jobs.contract.report import Report, counted, job_command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
-from jobs.log.restored_log import Restored, joined, restored
+from jobs.log.restored_log import Restored, restored
 from jobs.log.verified_chain import time_before
 from jobs.rebuild.build_store import Built, claimed, gone_on_failure, rebuild, staging_for
 from jobs.rebuild.not_rebuilt import parts_not_rebuilt
@@ -27,7 +27,7 @@ from storeformat.log.segments import Segment, segment_with
 from storeformat.salvage.repair import Patch, crc_patch, fill_range
 from storeformat.storage import files, locations, outputs
 from storeformat.store.layout import ABORT, BACKUP
-from udfs.log.log_copies import ranges_by_segment
+from udfs.log.log_copies import joined, ranges_by_segment
 
 _CHUNK = 8 << 20
 

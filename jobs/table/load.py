@@ -31,7 +31,7 @@ from jobs.contract.report import Report, command, counted, job_command, program
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
-from jobs.log.restored_log import filled, joined
+from jobs.log.restored_log import filled
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
@@ -52,6 +52,7 @@ from storeformat.storage import files, locations, outputs
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 from storeformat.store.layout import CONSUME_QUEUE
 from storeformat.store.queue_places import QueueDirectory, queue_directories
+from udfs.log.log_copies import joined
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
 from udfs.table.proven_ranges import ReadRanges, proven_blocks, proven_ranges

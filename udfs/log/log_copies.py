@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from storeformat.log.segments import Segment
 from storeformat.storage import files
 
 CHUNK = 8 << 20
+
+ByteRange = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,44 @@ def make_segment(made: MadeSegment) -> None:
         writer.finish(made.own.size)
 
 
-def ranges_by_segment(ranges: Sequence[tuple[int, int]], segment: Segment) -> list[tuple[int, int]]:
+def ranges_by_segment(ranges: Sequence[ByteRange], segment: Segment) -> list[ByteRange]:
     """Clip ranges to a segment."""
     cut = [(max(begin, segment.base), min(end, segment.end)) for begin, end in ranges]
     return [(begin, end) for begin, end in cut if begin < end]
+
+
+def joined(ranges: Iterable[ByteRange]) -> list[ByteRange]:
+    """Sort ranges, merge those that touch or overlap, and drop empty ones."""
+    found: list[ByteRange] = []
+    for begin, end in sorted(ranges):
+        if begin >= end:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def common(one: Sequence[ByteRange], other: Sequence[ByteRange]) -> list[ByteRange]:
+    """Bytes in both."""
+    return without(one, without(one, other))
+
+
+def without(ranges: Sequence[ByteRange], taken: Sequence[ByteRange]) -> list[ByteRange]:
+    """Bytes of ``ranges`` that are not in ``taken``."""
+    found: list[ByteRange] = []
+    at = 0
+    for first, end in ranges:
+        begin = first
+        while at < len(taken) and taken[at][1] <= begin:
+            at += 1
+        number = at
+        while number < len(taken) and taken[number][0] < end:
+            if begin < taken[number][0]:
+                found.append((begin, taken[number][0]))
+            begin = max(begin, taken[number][1])
+            number += 1
+        if begin < end:
+            found.append((begin, end))
+    return found

@@ -21,7 +21,7 @@ from support.store_builder import Embedded, LogBuilder, Message
 from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
 from jobs.contract.reporter import Reporter
 from jobs.log import log_scan
-from jobs.log.log_scan import LogRange, LogReading
+from jobs.log.log_scan import LogRange, LogReading, RangeKind
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.query import inspection, query
 from jobs.query.offline_store import OfflineStore, row_rules
@@ -129,10 +129,9 @@ def test_a_split_without_its_scan_is_not_passed_over() -> None:
     ("change", "text"),
     [
         ({}, None),
-        ({"blank_bytes": 9}, "the records of the log leave gaps or overlap: found 99, expected 100"),
-        ({"stale": [LogRange(99, 101, "")]}, "the records of the log leave gaps or overlap: found 102, expected 100"),
-        ({"stale": [LogRange(100, 120, "")]}, None),
-        ({"damaged": [LogRange(90, 90, "")]}, "the records of the log leave gaps or overlap: found 85, expected 100"),
+        ({"at": 86}, "the records of the log leave gaps or overlap: found 99, expected 100"),
+        ({"at": 84}, "the records of the log leave gaps or overlap: found 101, expected 100"),
+        ({"at": 100}, "the records of the log leave gaps or overlap: found 85, expected 100"),
         ({"record_bytes": 61}, "the records of a split leave gaps or overlap: found 71, expected 80 (offset 10)"),
     ],
 )
@@ -145,12 +144,11 @@ def test_every_byte_is_counted_once(change: dict[str, Any], text: str | None) ->
             foreign_records=foreign,
         )  # fmt: skip
 
-    own = change.pop("record_bytes", 60)
-    reading: Any = SimpleNamespace(**{
-        "scans": [scan(10, 80, own, 7, [(70, 3)]), scan(0, 5, 5, 0, [])], "record_bytes": own + 5,
-        "foreign_records": [(70, 3)], "blank_bytes": 10, "damaged": [LogRange(85, 100, "")], "stale": [],
-        "begin": 0, "end": 100, **change,
-    })  # fmt: skip
+    own, at = change.get("record_bytes", 60), change.get("at", 85)
+    scans = [scan(10, 80, own, 7, [(70, 3)]), scan(0, 5, 5, 0, [])]
+    places = ((80, 90, RangeKind.BLANK), (at, 100, RangeKind.DAMAGED), (100, 120, RangeKind.STALE))
+    ranges = [LogRange(begin, end, kind, "") for begin, end, kind in places]
+    reading = LogReading([], scans, 0, 100, 100, ranges)
     if text is None:
         log_scan._check_tiling(reading)
         return
@@ -195,23 +193,22 @@ def test_the_log_ends_before_it_under_every_policy(
     last = log.records[-1]
     reading = torn(log, written, policy, split_size=split_size)
     assert (reading.records, reading.end, reading.damaged, reading.losses.rows) == (4, last.offset, [], [])
-    assert reading.unfinished is not None
-    assert reading.unfinished.begin == last.offset < reading.unfinished.end <= last.offset + written
     assert (reading.is_damaged, len(reading.notes)) == (False, 1)
-    assert reading.facts()["unfinished_record"]["begin"] == last.offset
+    unfinished = reading.facts()["unfinished_record"]
+    assert unfinished["begin"] == last.offset < unfinished["end"] <= last.offset + written
     assert reading.unwritten_bytes == SEGMENT - last.offset
 
 
 def test_segments_made_ahead_do_not_matter() -> None:
     log = a_log()
     log.preallocate()
-    assert torn(log, 60, "fail").unfinished is not None
+    assert torn(log, 60, "fail").notes
 
 
 def test_a_sound_log_has_none() -> None:
     log = a_log()
     reading = read_segments(log.segments, SEGMENT)
-    assert (reading.unfinished, reading.notes, reading.facts()["unfinished_record"]) == (None, [], None)
+    assert (reading.notes, reading.facts()["unfinished_record"]) == ([], None)
 
 
 @pytest.mark.parametrize("what", ["a body", "a size", "a magic code", "an own offset", "bytes after", "a break before"])
@@ -232,8 +229,8 @@ def test_anything_else_is_damage(what: str) -> None:
     with pytest.raises(DamagedLog):
         torn(log, written, "fail", change)
     reading = torn(log, written, "salvage", change)
-    assert reading.unfinished is None
     assert reading.damaged
+    assert not reading.notes
 
 
 def test_it_is_damage_where_the_log_goes_on_in_the_next_segment() -> None:

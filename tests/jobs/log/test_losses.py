@@ -363,7 +363,7 @@ def test_a_last_file_that_is_cut_short_ends_the_log_where_it_ends(
     reading = read_store(tmp_path / "store")
     assert reading.end == last.offset <= held
     assert [(item.begin, item.end) for item in reading.damaged] == [(last.offset, held)] * damaged
-    assert (reading.losses.at_least, reading.is_damaged, reading.unfinished) == (at_least, damaged, None)
+    assert (reading.losses.at_least, reading.is_damaged, reading.notes) == (at_least, damaged, [])
     assert reading.unwritten_bytes == 0
     (name,) = repair_log(reading, str(tmp_path / "repaired"), {reading.segments[-1].path})
     repaired = (tmp_path / "repaired" / name).read_bytes()

@@ -7,7 +7,6 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,17 +19,8 @@ from support.reading import read_segments
 from support.salvage_trials import Tally, Trial, Trials, run_in_processes, run_trials
 from support.store_builder import LogBuilder, Placed
 
-from jobs.log.log_scan import LogReading, scan_log
-from jobs.log.restored_log import (
-    ByteRange,
-    LogCopy,
-    absent_in,
-    common,
-    joined,
-    plan_healing,
-    refuse_differing,
-    without,
-)
+from jobs.log.log_scan import LogRange, LogReading, RangeKind, scan_log
+from jobs.log.restored_log import LogCopy, absent_in, plan_healing, refuse_differing
 from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, Refused
 from storeformat.kernels import compiled
@@ -40,7 +30,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import CLOCK_SLACK
 from storeformat.storage import files
-from udfs.log.log_copies import parts_of
+from udfs.log.log_copies import ByteRange, common, joined, parts_of, without
 from udfs.log.scan import ScanTask
 
 # ------------------------------------------------------------------------------------------------------ damage property
@@ -348,8 +338,8 @@ def offsets(ranges: list[ByteRange]) -> set[int]:
 def test_zeros_before_damage_are_lost_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those before the second damage reach back over the first one."""
     monkeypatch.setattr(MemoryReader, "contents", {"log": b"x" * 40 + bytes(360)})
-    damaged = [SimpleNamespace(begin=100, end=200), SimpleNamespace(begin=250, end=300)]
-    reading: Any = SimpleNamespace(end=300, damaged=damaged, stale=[], segments=[Segment("log", 0, 400)])
+    damaged = [LogRange(begin, end, RangeKind.DAMAGED, "") for begin, end in ((100, 200), (250, 300))]
+    reading = LogReading([Segment("log", 0, 400)], [], 0, 300, 400, damaged)
     assert LogCopy("a", reading).lost == [(40, 100), (100, 200), (200, 250), (250, 300)]
 
 
