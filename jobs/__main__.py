@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     """Run the command line of this process."""
+    gc.set_threshold(200_000)  # a store of 20,000 queues is that many objects without a cycle
     # A script's own directory leads sys.path; from there, modules of ours could be taken for somebody else's top-level
     # modules.
     sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]

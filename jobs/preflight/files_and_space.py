@@ -115,7 +115,7 @@ def index_sizes(store: StoppedStore) -> Iterator[Reason]:
     if not given or not store.settings.flag("messageIndexEnable"):
         return
     size = store.settings.index_file_size
-    own = [file for file in local_status.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
+    own = [file for file in files.statuses_in(store.place(INDEX)) if is_index_file_name(file.name)]
     wrong = [file for file in own if file.size not in (size, 0, -1)]
     if wrong:
         aside = store.set_aside(store.place(INDEX))
@@ -130,7 +130,7 @@ def index_deleted(store: StoppedStore) -> Iterator[Reason]:
         return
     headers = [
         index_file.parse_header(files.read_range(file.path, 0, index_file.HEADER_SIZE))
-        for file in local_status.statuses_in(store.place(INDEX))
+        for file in files.statuses_in(store.place(INDEX))
         if is_index_file_name(file.name) and file.size >= index_file.HEADER_SIZE
     ]
     begin = store.redispatch.begin
@@ -169,7 +169,7 @@ def not_files(store: StoppedStore) -> Iterator[Reason]:
     """
     since_5_0 = (ABORT, "timerwheel", "config/timercheck") if store.rules.reads_batches_and_timers else ()
     single = [files.status_of(store.place(name)) for name in (LOCK, CHECKPOINT, *since_5_0)]
-    numbered = [status for status in local_status.statuses_in(store.place(INDEX)) if status.name.isdigit()]
+    numbered = [status for status in files.statuses_in(store.place(INDEX)) if status.name.isdigit()]
     for status in (*single, *numbered):
         if status is not None and status.size < 0 and not stat.S_ISLNK(status.mode):  # a file is made where it leads
             kind = "a directory" if status.is_directory else "no regular file"
@@ -198,7 +198,7 @@ def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
             yield status
     yield from store.log.files
     for name in ("config", INDEX):
-        yield from (entry for entry in local_status.statuses_in(store.place(name)) if not entry.is_directory)
+        yield from (entry for entry in files.statuses_in(store.place(name)) if not entry.is_directory)
     for queue in store.queues.values():
         yield from queue.files
 

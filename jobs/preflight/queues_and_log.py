@@ -179,7 +179,7 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     tail = store.tail
     if store.queues_in_rocksdb or store.log.of_group:
         return
-    queues = {key: queue for key, queue in store.queues.items() if not queue.batch}
+    queues = {key: queue for key, queue in store.queues.items() if not queue.batch and key not in store.settled}
     found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
     for key, rows in tail.rows_of.items():
         if key in queues and (wrong := misplaced(tail, rows, queues[key])).size:

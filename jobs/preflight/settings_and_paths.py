@@ -22,7 +22,7 @@ from jobs.preflight.reason import Reason
 from jobs.preflight.stopped_store import StoppedStore
 from storeformat.javacompat import parse_int
 from storeformat.javaproperties import as_written
-from storeformat.storage import files, local_status, outputs
+from storeformat.storage import files, outputs
 from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.segment_files import paths_unread_by_broker
 from storeformat.store.setting_names import MOVES
@@ -125,7 +125,7 @@ def _own_log_apart(store: StoppedStore, path: str) -> str | None:
 
 
 def _holds_segments(directory: str) -> bool:
-    return any(is_file_name(status.name) for status in local_status.statuses_in(directory))
+    return any(is_file_name(status.name) for status in files.statuses_in(directory))
 
 
 def not_judged(store: StoppedStore) -> Iterator[Reason]:

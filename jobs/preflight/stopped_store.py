@@ -100,13 +100,19 @@ class StoppedStore(Store):
         return bool(stored) and self.now_ms - stored < self.settings.reserved_ms
 
     @cached_property
+    def settled(self) -> set[tuple[str, int]]:
+        """Queues in files that a start leaves as they are, see ``queue_ends.settled``."""
+        return queue_ends.settled(self.tail, self.queues)
+
+    @cached_property
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
         """What the start makes of each queue in files, and of those that it makes anew."""
         covered, known = self.redispatch.covers(self.tail.offsets), bool(self.log.segments)
         batch = batch_topics_of(self, self.queues.values())
-        return {
+        unsettled = {*self.queues, *self.tail.keys} - self.settled
+        return {key: Replayed(self.queues[key].end) for key in self.settled} | {
             key: replayed(self.queues.get(key), key, self.tail, covered, cut=known, batch=key[0] in batch)
-            for key in {*self.queues, *self.tail.keys}
+            for key in unsettled
         }
 
     def set_aside(self, *paths: str) -> str:

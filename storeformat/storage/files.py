@@ -14,10 +14,9 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -33,8 +32,7 @@ from storeformat.storage.local_files import data_ranges, scanned
 _COPY_CHUNK = 8 << 20
 
 
-@dataclass(frozen=True)
-class FileStatus:
+class FileStatus(NamedTuple):
     """A directory entry, links followed; ``size`` is -1 unless regular, ``modified_ms`` as ``File#lastModified``. On
     remote storage only name, path, size and kind are known.
     """
@@ -118,6 +116,15 @@ def writing(path: str) -> Iterator[None]:
 
 def list_directory(path: str) -> list[FileStatus] | None:
     """Entries of a directory sorted by name, None without one."""
+    if locations.is_local(path):
+        entries = statuses_in(path)
+        with reading(path):
+            "".join(entry.name for entry in entries).encode()  # raises UnicodeError
+        if entries or os.path.isdir(locations.local_path(path)):
+            return entries
+        if exists(path):
+            raise MissingInput("this is not a directory", path=path)
+        return None
     filesystem, inner = resolve(path)
     with reading(path):
         info = filesystem.get_file_info(inner)
@@ -125,12 +132,16 @@ def list_directory(path: str) -> list[FileStatus] | None:
             return None
         if info.type != pafs.FileType.Directory:
             raise MissingInput("this is not a directory", path=path)
-        if locations.is_local(path):
-            entries = [status(name, locations.join(path, name), found) for name, found in scanned(inner)]
-            "".join(entry.name for entry in entries).encode()  # raises UnicodeError
-        else:
-            entries = [_object_status(path, found) for found in filesystem.get_file_info(pafs.FileSelector(inner))]
+        entries = [_object_status(path, found) for found in filesystem.get_file_info(pafs.FileSelector(inner))]
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def statuses_in(directory: str) -> list[FileStatus]:
+    """Entries of a local directory sorted by name; empty without the directory. A broken link has size -1."""
+    with reading(directory), suppress(FileNotFoundError, NotADirectoryError):
+        above = locations.join(directory, "")
+        return [status(name, above + name, found) for name, found in sorted(scanned(locations.local_path(directory)))]
+    return []
 
 
 def status_of(path: str) -> FileStatus | None:
@@ -175,15 +186,17 @@ def size_of(path: str) -> int | None:
 @contextmanager
 def opened(path: str) -> Iterator[FileIO]:
     """Open a regular local file, unbuffered."""
-    inner = locations.local_path(path)
-    with reading(path):
-        _refuse_irregular(path, inner)
-        with open(inner, "rb", buffering=0) as file:
-            yield file
+    with reading(path), open(locations.local_path(path), "rb", buffering=0, opener=_without_waiting) as file:
+        _refuse_irregular(path, os.fstat(file.fileno()))
+        yield file
 
 
-def _refuse_irregular(path: str, inner: str) -> None:
-    if not stat.S_ISREG(os.stat(inner).st_mode):  # opening a pipe waits for a writer
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe waits for a writer
+
+
+def _refuse_irregular(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
         raise MissingInput("this is not a regular file", path=path)
 
 
@@ -195,7 +208,7 @@ class RangeReader:
         filesystem, inner = resolve(path)
         with reading(path):
             if locations.is_local(path):
-                _refuse_irregular(path, inner)
+                _refuse_irregular(path, os.stat(inner))
             self._file = filesystem.open_input_file(inner)
 
     @property

@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from storeformat.storage import files, locations
-from storeformat.storage.files import FileStatus
-from storeformat.storage.local_files import scanned
 
 
 @dataclass(frozen=True)
@@ -31,14 +28,6 @@ class Space:
         """Share in use, rounded up (UtilAll#getDiskPartitionSpaceUsedPercent)."""
         used = self.total - self.free
         return -(-used * 100 // max(used + self.available, 1))
-
-
-def statuses_in(directory: str) -> list[FileStatus]:
-    """Status of each name in a directory, sorted; empty without the directory. A broken link has size -1."""
-    with files.reading(directory), suppress(FileNotFoundError, NotADirectoryError):
-        found = sorted(scanned(locations.local_path(directory)))
-        return [files.status(name, f"{directory}/{name}", status) for name, status in found]
-    return []
 
 
 def space_of(path: str) -> Space:

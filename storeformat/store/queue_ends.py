@@ -11,7 +11,7 @@ log: records at their place, and what a start makes of them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from types import ModuleType
@@ -23,7 +23,7 @@ from storeformat.log.log_tail import LogTail
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.light_queues import LIGHT_PREFIX
-from storeformat.storage import files, local_files, local_status
+from storeformat.storage import files, local_files
 from storeformat.storage.files import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
 from storeformat.store.queue_places import queue_directories
@@ -50,13 +50,13 @@ class QueueEnd:
 
     topic: str
     queue_id: int
-    files: tuple[FileStatus, ...]
+    files: Sequence[FileStatus]
     batch: bool = False
     begin: int = 0
     end: int = 0
     end_offset: int = -1
-    stray: tuple[FileStatus, ...] = ()
-    folders: tuple[FileStatus, ...] = ()
+    stray: Sequence[FileStatus] = ()
+    folders: Sequence[FileStatus] = ()
     lost_units: int = 0
     empty_last: bool = False
     held: Structs = field(default_factory=lambda: _NO_UNITS, compare=False)
@@ -64,6 +64,9 @@ class QueueEnd:
     @property
     def ends_in_pre_blank(self) -> bool:
         return self.end_offset == consume_queue.PRE_BLANK_SIZE and not self.batch
+
+
+_NO_QUEUE = QueueEnd("", 0, ())
 
 
 def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collection[str] = ()) -> list[QueueEnd]:
@@ -79,10 +82,11 @@ def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collecti
 
 
 def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> QueueEnd:
-    entries = local_status.statuses_in(directory)
-    own = tuple(entry for entry in entries if is_file_name(entry.name) and not entry.is_directory)
-    stray = tuple(entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory)
-    folders = tuple(entry for entry in entries if entry.is_directory)
+    own: list[FileStatus] = []
+    stray: list[FileStatus] = []
+    folders: list[FileStatus] = []
+    for entry in files.statuses_in(directory):
+        (folders if entry.is_directory else own if is_file_name(entry.name) else stray).append(entry)
     kind = batch_consume_queue if batch else consume_queue
     begin, end, end_offset, lost, empty_last, held = 0, 0, -1, 0, False, _NO_UNITS
     recovered = own[max(len(own) - RECOVERED_FILES, 0) :]
@@ -121,7 +125,7 @@ def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
     with files.opened(file.path) as handle:
         units = _units(handle, 0, min(_HELD, file.size // kind.UNIT_SIZE), kind)
         if (written := kind.written_units(units)) < _HELD:
-            return written, units[:written]
+            return written, units[:written].copy()
         end = max((high for _, high in local_files.data_ranges(handle.fileno(), 0, file.size)), default=0)
         count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
         if end <= READ_WHOLE:
@@ -217,6 +221,22 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
                 units = _units(handle, at, min(_AT_ONCE, written - at), batch_consume_queue)
                 messages += int(units["batch_size"][units["phy_offset"] >= log_offset].sum(dtype=np.int64))
     return messages
+
+
+def settled(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> set[tuple[str, int]]:
+    """Ordinary queues that have the unit of each of their records in the tail and end with the last: nearly all."""
+    ends = [queues.get(key, _NO_QUEUE) for key in tail.keys]
+    held = np.concatenate([_NO_UNITS, *(_NO_UNITS if queue.batch else queue.held for queue in ends)])
+    counts = np.array([0 if queue.batch else len(queue.held) for queue in ends], np.int64)
+    reached = np.array([queue.end_offset for queue in ends], np.int64)
+    firsts = np.array([queue.end for queue in ends], np.int64) - counts
+    of, places = tail.key_of, tail.queue_offsets - firsts[tail.key_of]
+    good = (places >= 0) & (places < counts[of]) & (tail.ends <= reached[of]) & (reached[of] <= tail.end)
+    rows = np.flatnonzero(good)
+    units = held[(np.cumsum(counts) - counts)[of[rows]] + places[rows]]
+    good[rows] = (units["phy_offset"] == tail.offsets[rows]) & (units["size"] == (tail.ends - tail.offsets)[rows])
+    bad = set(np.unique(of[~good]).tolist())
+    return {key for number, key in enumerate(tail.keys) if number not in bad and not key[0].startswith(LIGHT_PREFIX)}
 
 
 @dataclass(frozen=True)

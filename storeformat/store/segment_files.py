@@ -29,7 +29,7 @@ from storeformat.log import dledger
 from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, Committed, framing_of, is_of_group
 from storeformat.log.framing import PLAIN, Framing
 from storeformat.log.segments import Segment
-from storeformat.storage import files, local_status, locations, outputs
+from storeformat.storage import files, locations, outputs
 from storeformat.storage.files import FileStatus
 from storeformat.store.layout import COMMIT_LOG, file_name, is_file_name
 from storeformat.store.settings import SEGMENT_SIZE, Settings
@@ -210,7 +210,7 @@ class LogFiles:
 def log_files(root: str, settings: Settings) -> LogFiles:
     """Files of a store's log, in the directories of its settings or its own."""
     directories = _directories(root, settings)
-    entries = [entry for directory in directories for entry in local_status.statuses_in(directory)]
+    entries = [entry for directory in directories for entry in files.statuses_in(directory)]
     folders = tuple(entry for entry in entries if entry.is_directory)
     plain = [entry for entry in entries if not entry.is_directory]
     named = [entry for entry in plain if is_file_name(entry.name)]

@@ -1,5 +1,5 @@
-"""``preflight`` of 10 GB, 1,000 queues and 20,000 committed offsets takes at most 2 s, so that a start can wait for it:
-by the clock, the whole command, with a warm page cache. The log is sparse but for the last 160 MB.
+"""``preflight`` of 10 GB, 20,000 queues and as many committed offsets takes at most 2 s, so that a start can wait: by the
+clock, the whole command, with a warm page cache. The log is sparse but for the last 160 MB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 SEGMENT, SEGMENTS = 1 << 30, 10
-TOPICS, QUEUES = 125, 8
+TOPICS, QUEUES = 2500, 8
 TAIL = 160 << 20
 QUEUE_FILE, UNIT = 6_000_000, 20
 MOST_SECONDS = 2.0
@@ -64,7 +64,7 @@ def store_of(root: Path) -> Path:
             file.truncate(QUEUE_FILE)
     (root / "config").mkdir()
     topics = {f"bench-topic-{n}": {"readQueueNums": QUEUES, "writeQueueNums": QUEUES} for n in range(TOPICS)}
-    read = {f"{topic}@group-{n}": dict.fromkeys(range(QUEUES), 1) for topic in topics for n in range(20)}
+    read = {f"{topic}@group": dict.fromkeys(range(QUEUES), 1) for topic in topics}
     for name, document in (
         ("topics.json", {"topicConfigTable": topics}),
         ("consumerOffset.json", {"offsetTable": read}),
@@ -75,7 +75,7 @@ def store_of(root: Path) -> Path:
     return root
 
 
-def test_ten_gigabytes_and_a_thousand_queues(tmp_path: Path) -> None:
+def test_ten_gigabytes_and_many_queues(tmp_path: Path) -> None:
     store = store_of(tmp_path / "store")
     line = [sys.executable, "-m", "jobs", "preflight", "--store", str(store), "--json", "--broker-version", "5.5"]
     took, used = [], []
@@ -86,7 +86,10 @@ def test_ten_gigabytes_and_a_thousand_queues(tmp_path: Path) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         report = json.loads(done.stdout)
-        assert (report["answer"], report["reasons"], report["queues"]) == ("safe to start", [], TOPICS * QUEUES)
+        assert ([reason["rule"] for reason in report["reasons"]], report["queues"]) == (
+            ["index_deleted"],
+            TOPICS * QUEUES,
+        )
     print(f"first {took[0]:.2f} s, then " + ", ".join(f"{seconds:.2f}" for seconds in took[1:]))
     print("of CPU: " + ", ".join(f"{seconds:.2f}" for seconds in used))
     assert min(took[1:]) < MOST_SECONDS, took

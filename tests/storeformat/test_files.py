@@ -21,9 +21,9 @@ from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import extents, files, local_files, local_status, locations
-from storeformat.storage.files import FileStatus, RangeReader
+from storeformat.storage.files import FileStatus, RangeReader, statuses_in
 from storeformat.storage.local_files import data_ranges
-from storeformat.storage.local_status import Space, free_space, space_of, statuses_in
+from storeformat.storage.local_status import Space, free_space, space_of
 from storeformat.storage.locations import without_secrets
 
 

@@ -235,7 +235,7 @@ def test_stray_files_and_names(tmp_path: Path) -> None:
     (directory / "a.bak").touch()
     (found,) = queue_ends.queue_ends(str(tmp_path))
     assert [file.name for file in found.stray] == ["a.bak"]
-    assert (found.files, found.end, found.end_offset) == ((), 0, -1)
+    assert (found.files, found.end, found.end_offset) == ([], 0, -1)
 
 
 # --------------------------------------------------------------------------------------------------------- delay levels

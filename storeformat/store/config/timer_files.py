@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
-from storeformat.storage import extents, files, local_status, locations
+from storeformat.storage import extents, files, locations
 from storeformat.storage.files import FileStatus
 from storeformat.store.config.config_files import CONFIG
 
@@ -95,7 +95,7 @@ class TimerFiles:
 def read_timer_files(root: str) -> TimerFiles:
     """Timer state of a store root."""
     wheel = files.status_of(locations.join(root, WHEEL))
-    logs = local_status.statuses_in(locations.join(root, LOG))
+    logs = files.statuses_in(locations.join(root, LOG))
     check = _timer_check(locations.join(root, CONFIG, TIMER_CHECK))
     return TimerFiles(
         min(check[2:]) if check else None,

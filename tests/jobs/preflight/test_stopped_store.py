@@ -169,14 +169,14 @@ def test_files_of_another_user(store: StoreToStart, monkeypatch: pytest.MonkeyPa
     for name in ("checkpoint", "abort", "config/topics"):
         (store.root / name).mkdir() if name == "config/topics" else (store.root / name).touch()
     shut = [str(store.root / name).rstrip("/") for name in OPENED[:count]]
-    status_of, statuses_in = files.status_of, local_status.statuses_in
+    status_of, statuses_in = files.status_of, files.statuses_in
 
     def given(status: FileStatus) -> FileStatus:
         user = 0 if status.path in {*shut, str(store.root / "config" / "topics")} else 12_345
-        return replace(status, owner=user, group=user + 1, mode=status.mode & ~0o777 | mode)
+        return status._replace(owner=user, group=user + 1, mode=status.mode & ~0o777 | mode)
 
     monkeypatch.setattr(files, "status_of", lambda path: (found := status_of(path)) and given(found))
-    monkeypatch.setattr(local_status, "statuses_in", lambda path: [given(found) for found in statuses_in(path)])
+    monkeypatch.setattr(files, "statuses_in", lambda path: [given(found) for found in statuses_in(path)])
     if mode == 0o644:  # a directory has to let its owner search, too
         monkeypatch.setattr(
             FileStatus, "may_write", lambda status, user, group: (user, group) == (status.owner, 12_346)
