@@ -1,5 +1,5 @@
-"""``preflight`` of 10 GB, 20,000 queues and as many committed offsets takes at most 2 s, so that a start can wait: by the
-clock, the whole command, with a warm page cache. The log is sparse but for the last 160 MB.
+"""``preflight`` of 10 GB, 20,000 queues and as many committed offsets takes at most 2 s, so that a start can wait:
+by the clock, the whole command, with a warm page cache. The log is sparse but for the last 160 MB.
 """
 
 from __future__ import annotations
