@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
-from storeformat.index.index_check import IndexFault
 from storeformat.limits import LISTED
+from storeformat.queues.queue_check import Finding
 
 
 @dataclass(frozen=True)
@@ -48,30 +48,17 @@ class Verdicts:
         found: object = None,
         count: int = 1,
     ) -> None:
-        """Add ``count`` differences of one cause, and show the first; with 0 it is shown, not counted."""
+        """Add ``count`` differences of one cause, and show the first."""
         self.counts[cause] += count
         if len(self.differences) < LISTED:
-            self.differences.append(
-                {
-                    **subject.as_row(),
-                    "position": position,
-                    "cause": cause,
-                    "expected": expected,
-                    "found": found,
-                }
-            )
+            row = {"position": position, "cause": cause, "expected": expected, "found": found}
+            self.differences.append({**subject.as_row(), **row})
 
-    def differ_by(self, subject: Subject, faults: Iterable[IndexFault], counts: Mapping[str, int]) -> None:
-        for fault in faults:
+    def differ_by(self, subject: Subject, findings: Iterable[Finding]) -> None:
+        for one in findings:
             self.differ(
-                subject, fault.cause, position=fault.position, expected=fault.expected, found=fault.found, count=0
+                subject, one.cause, position=one.position, expected=one.expected, found=one.found, count=one.count
             )
-        for cause, count in counts.items():
-            self.count(cause, count)
-
-    def count(self, cause: str, count: int) -> None:
-        if count:
-            self.counts[cause] += count
 
     def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
         self.hazard_counts[hazard] += 1

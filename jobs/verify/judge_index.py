@@ -22,7 +22,7 @@ from storeformat.index.index_check import IndexCheck, IndexComparison, Rows
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
 from storeformat.store.settings import ENTRIES, SEGMENT_SIZE, SLOTS
-from udfs.files.verify import CompareIndexFiles, StagedRows
+from udfs.files.verify import CompareIndexFiles
 from udfs.log.staged_files import Readers
 
 REPAIR = "rebuild --only index, then publish"
@@ -53,7 +53,7 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
     sizes = store.settings.number(SLOTS), store.settings.number(ENTRIES)
     task = CompareIndexFiles(store.root, sizes, sources, LogExtent(reading.begin, reading.end, run.lost))
     comparisons = run.runner.map("compare index files", task, checks)
-    if growing and comparisons and comparisons[-1].counts.total():
+    if growing and comparisons and comparisons[-1].differences:
         comparisons[-1:] = run.runner.map("look again at the last index file", task, checks[-1:])
     return IndexCompared(list(zip(checks, comparisons, strict=True)), task)
 
@@ -101,14 +101,13 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     explained = Counter[str]()
     with_tags = False
     for check, one in compared.files:
-        if with_tags:  # from the upgrade on none may be absent
-            absent = one.explained.pop("tags", 0)
-            one.differ("missing_key", absent, [(None, "entries of tags", None)][:absent])
+        if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
+            one.differ("missing_key", absent, None, "entries of tags", None)
         with_tags |= one.with_tags
         explained.update(one.explained)
-        verdicts.differ_by(Subject(INDEX, check.path), one.faults, one.counts)
+        verdicts.differ_by(Subject(INDEX, check.path), one.differences.values())
     with Readers() as readers:
-        explained.update(_judge_sequence(run, compared, StagedRows(compared.task.sources, readers), dispatched))
+        explained.update(_judge_sequence(run, compared, compared.task.rows(readers), dispatched))
     for kind, text in (
         ("doubled", "index entries are there twice, as after a crash"),
         ("tags", "tags are not indexed: those files are of a broker before 5.4.0"),
@@ -146,7 +145,7 @@ def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, disp
         gap = IndexComparison(with_tags=one.with_tags and (is_first or before.with_tags))
         gap.miss_all(rows, row, one.begin)
         explained.update(gap.explained)
-        missing, again = gap.counts["missing_key"], min(row, one.end) - one.begin
+        missing, again = gap.missing, min(row, one.end) - one.begin
         last, first = rows.read(max(one.begin - 1, 0), one.begin + 1)["offset"][[0, -1]].tolist()
         is_segment_start = first // segment_size != last // segment_size
         if again > 0 and row <= rows.find(first + 1):
@@ -170,20 +169,20 @@ def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, disp
     rest.miss_all(rows, row, stop)
     lag.miss_all(rows, stop, rows.total)
     explained.update(rest.explained)
-    if lagging := lag.counts["missing_key"]:
+    if lagging := lag.missing:
         verdicts.note(f"the index lags: {lagging} entries are not made yet")
     _miss(run, subject, rest, before.begin < 0 or before.entries >= capacity)
     return explained
 
 
 def _miss(run: Verification, subject: Subject, gap: IndexComparison, whole_files: bool) -> None:
-    missing = gap.counts["missing_key"]
+    missing = gap.missing
     if missing and whole_files:
         count = -(-missing // (run.store.settings.number(ENTRIES) - 1))
-        first = gap.faults[0].expected
+        first = gap.differences["missing_key"].expected
         run.verdicts.differ(Subject(INDEX), "missing_file", expected={"entries": missing, "first": first}, count=count)
     else:
-        run.verdicts.differ_by(subject, gap.faults, gap.counts)
+        run.verdicts.differ_by(subject, gap.differences.values())
 
 
 def _judge_slot_counts(compared: IndexCompared) -> None:

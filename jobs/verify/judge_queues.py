@@ -204,9 +204,7 @@ def _judge_file(
             else:
                 verdicts.differ(subject, "extra_file", found=f"{one.count} units of messages of the log")
         else:
-            verdicts.differ(
-                subject, one.cause, position=one.position, expected=one.expected, found=one.found, count=one.count
-            )
+            verdicts.differ_by(subject, [one])
     for one in units.hazards if result.size is not None else ():
         if one.cause == "units_beyond_log" and run.cut:
             totals["after_cut"] += one.count

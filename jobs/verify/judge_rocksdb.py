@@ -42,7 +42,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     if not files.exists(locations.join(directory, CURRENT)):
         if slices or not files.exists(directory):
             run.verdicts.differ(Subject(name, name), "missing_file", expected="a RocksDB database")
-            run.verdicts.count("missing_unit", counts["consume_queue_units"])
+            run.verdicts.counts["missing_unit"] += counts["consume_queue_units"]
         return RocksDbCompared(counts)
     with rocksdb_queues_in(directory) as queues:
         dispatched = queues.dispatched()
@@ -137,16 +137,12 @@ def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) ->
         by_queue[queue] = by_queue.get(queue, PairsComparison()).plus(part.found)
     for queue, compared in by_queue.items():
         totals.update(before_log=compared.before_log, beyond=compared.beyond, lagging=compared.lagging)
-        first = compared.first
-        for cause, count in compared.counts.items():
-            if first is None or cause != first.cause:
-                run.verdicts.count(cause, count)
-        if first is not None:
+        if (first := compared.first) is not None:
             run.verdicts.differ(
-                Subject(name, name, *_named(queue)), first.cause, position=first.queue_offset,
+                Subject(name, name, *_named(queue)), first.cause, position=first.queue_offset, count=0,
                 expected=first.expected and list(first.expected), found=first.found and list(first.found),
-                count=compared.counts[first.cause],
             )  # fmt: skip
+        run.verdicts.counts.update(compared.counts)
     run.verdicts.note_count(totals["before_log"], "units point before the log's start: the broker removes them in time")
     run.verdicts.note_count(totals["beyond"], "units are after the ends of their queues: the broker writes over them")
     return totals["lagging"]

@@ -11,34 +11,49 @@ again. What healthy brokers cause is explained, and no fault:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, as_fields, leading
 from storeformat.index import index_file
-from storeformat.index.entries import hashes_of
+from storeformat.index.entries import ROW, hashes_of
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
 from storeformat.kernels import numpy_kernels
 from storeformat.limits import LISTED
+from storeformat.queues.queue_check import Finding
 
 CHUNK = 1 << 17  # entries, or rows, compared at a time
 
 _EDGE = 256  # entries at an end of a chunk: their offsets say where the chunk is in the log, though some are wrong
 
 
-class Rows(Protocol):
-    """Log entries in order: ``read(begin, end)`` gives ``ROW``s, ``find(offset)`` the first row at or after it."""
+class Rows:
+    """The log's entries in order. ``sources``: path and number of entries of each staging file; ``read_rows`` reads one
+    from a row on, a number of rows.
+    """
 
-    total: int
+    def __init__(self, sources: Sequence[tuple[str, int]], read_rows: Callable[[str, int, int], Structs]) -> None:
+        self._sources, self._read_rows = sources, read_rows
+        self._ends = np.cumsum([entries for _, entries in sources], dtype=np.int64)
+        self.total = sum(entries for _, entries in sources)
 
-    def read(self, begin: int, end: int) -> Structs: ...
+    def read(self, begin: int, end: int) -> Structs:
+        parts = [np.zeros(0, ROW)]
+        source = int(np.searchsorted(self._ends, begin, "right"))
+        while begin < end:
+            (path, entries), source_end = self._sources[source], int(self._ends[source])
+            stop = min(end, source_end)
+            parts.append(self._read_rows(path, begin - source_end + entries, stop - begin))
+            begin, source = stop, source + 1
+        return np.concatenate(parts)
 
-    def find(self, offset: int) -> int: ...
+    def find(self, offset: int) -> int:
+        """First row at or after a commit-log offset."""
+        return bisect_left(range(self.total), offset, key=lambda row: int(self.read(row, row + 1)["offset"][0]))
 
 
 @dataclass(frozen=True)
@@ -48,16 +63,6 @@ class IndexCheck:
     path: str
     previous_end: int | None = None
     growing: bool = False
-
-
-@dataclass(frozen=True)
-class IndexFault:
-    """A difference; ``position`` is its byte in the file, None for a missing key."""
-
-    position: int | None
-    cause: str
-    expected: object
-    found: object
 
 
 @dataclass
@@ -73,20 +78,22 @@ class IndexComparison:
     with_tags: bool = False  # entries of TAGS are there
     used_slots: int = 0
     first_time_diff: int = 0
-    faults: list[IndexFault] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    differences: dict[str, Finding] = field(default_factory=dict)  # by cause
     explained: Counter[str] = field(default_factory=Counter)
 
-    def differ(self, cause: str, count: int, first: Iterable[tuple[int | None, object, object]]) -> None:
-        """Count faults and list the ``first``: their position, what was expected, and what was found."""
-        self.counts[cause] += count
-        for position, expected, found in islice(first, max(LISTED - len(self.faults), 0)):
-            self.faults.append(IndexFault(position, cause, expected, found))
+    @property
+    def missing(self) -> int:
+        return self.differences["missing_key"].count if "missing_key" in self.differences else 0
+
+    def differ(self, cause: str, count: int, position: int | None, expected: object, found: object) -> None:
+        """Count faults; the first of a cause is shown."""
+        before = self.differences.setdefault(cause, Finding(cause, 0, position, expected, found))
+        self.differences[cause] = replace(before, count=before.count + count)
 
     def expect_in_header(self, name: str, value: int) -> None:
         if self.header[name] != value:
             position = HEADER.fields[name][1]  # type: ignore[index]
-            self.differ("wrong_header", 1, [(position, {name: value}, {name: self.header[name]})])
+            self.differ("wrong_header", 1, position, {name: value}, {name: self.header[name]})
 
     def miss(self, rows: Structs) -> None:
         """Count rows without an entry; those from TAGS are explained until the first one that has one."""
@@ -94,9 +101,9 @@ class IndexComparison:
             of_keys = rows["key_hash"] >= 0
             self.explained["tags"] += int((~of_keys).sum())
             rows = rows[of_keys]
-        keys = zip(hashes_of(rows).tolist(), rows["offset"].tolist(), strict=True)
-        first = ((None, {"key_hash": key_hash, "phy_offset": offset}, None) for key_hash, offset in keys)
-        self.differ("missing_key", len(rows), first)
+        if len(rows):
+            first = {"key_hash": int(hashes_of(rows)[0]), "phy_offset": int(rows["offset"][0])}
+            self.differ("missing_key", len(rows), None, first, None)
 
     def miss_all(self, rows: Rows, begin: int, end: int) -> None:
         for first in range(begin, end, CHUNK):
@@ -148,12 +155,10 @@ class IndexFileComparer:
         return index_file.parse_entries(self._read(self._position(begin), ENTRY_SIZE * (end - begin)))
 
     def _differ(self, cause: str, flags: Bools, entries: Structs, numbers: Int64s, expected: Structs) -> None:
-        places = np.flatnonzero(flags)
-        first = (
-            (self._position(int(numbers[place])), as_fields(expected[place]), as_fields(entries[place]))
-            for place in places
-        )
-        self.result.differ(cause, len(places), first)
+        if flags.any():
+            at = int(flags.argmax())
+            position = self._position(int(numbers[at]))
+            self.result.differ(cause, int(flags.sum()), position, as_fields(expected[at]), as_fields(entries[at]))
 
     def _check_links_and_order(self, entries: Structs, first_number: int) -> None:
         put = np.empty(len(entries), ENTRY)
@@ -247,9 +252,10 @@ class IndexFileComparer:
         wrong = np.flatnonzero(stored != put)
         if self._check.growing:
             wrong = wrong[self._counted(stored[wrong]) != put[wrong]]
-        first = ((HEADER_SIZE + SLOT_SIZE * slot, {"slot": int(put[slot])}, {"slot": int(stored[slot])})
-                 for slot in wrong.tolist())  # fmt: skip
-        self.result.differ("broken_chain", len(wrong), first)
+        if len(wrong):
+            slot = int(wrong[0])
+            expected, found = {"slot": int(put[slot])}, {"slot": int(stored[slot])}
+            self.result.differ("broken_chain", len(wrong), HEADER_SIZE + SLOT_SIZE * slot, expected, found)
         self.result.used_slots = int(np.count_nonzero(put))
 
     def _counted(self, numbers: Int32s) -> Int32s:

@@ -26,14 +26,14 @@ from storeformat.queues import batch_consume_queue, consume_queue
 
 
 @dataclass(frozen=True)
-class UnitFinding:
-    """Units of a file with one fault: their number, byte and fields of the first (None: no unit)."""
+class Finding:
+    """Faults of one cause in a file: their number, byte and fields of the first (None: not there)."""
 
     cause: str
     count: int
-    position: int
-    expected: dict[str, int] | None
-    found: dict[str, int] | None
+    position: int | None
+    expected: object
+    found: object
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class UnitComparison:
     messages before the log), and ``unproven`` (of damaged messages).
     """
 
-    differences: tuple[UnitFinding, ...]
-    hazards: tuple[UnitFinding, ...]
+    differences: tuple[Finding, ...]
+    hazards: tuple[Finding, ...]
     counts: Counter[str]
     reach: int  # commit-log offset of the last equal unit, -1 for none
 
@@ -85,10 +85,10 @@ def compare_units(
     in_log = in_log[are_records(found[in_log])]
     extra[in_log], remains[in_log] = True, False
 
-    def finding(cause: str, units: Bools, *, want: bool = False) -> Iterator[UnitFinding]:
+    def finding(cause: str, units: Bools, *, want: bool = False) -> Iterator[Finding]:
         if units.any():
             at = int(units.argmax())
-            yield UnitFinding(
+            yield Finding(
                 cause,
                 int(units.sum()),
                 at * found.dtype.itemsize,

@@ -6,16 +6,15 @@ files and returns one small row a file.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.index.entries import ROW
-from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFileComparer
+from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFileComparer, Rows
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.segments import Segment, segment_with
 from storeformat.message import SCHEDULE_TOPIC
@@ -174,29 +173,6 @@ def _offsets_and_sizes(units: Structs, begin: int) -> Int64s:
     return rows
 
 
-class StagedRows:
-    """The log's index entries, read on demand; ``sources``: path and number of entries of each staging file."""
-
-    def __init__(self, sources: Sequence[tuple[str, int]], readers: Readers) -> None:
-        self._sources, self._readers = sources, readers
-        self._ends = np.cumsum([entries for _, entries in sources], dtype=np.int64)
-        self.total = sum(entries for _, entries in sources)
-
-    def read(self, begin: int, end: int) -> Structs:
-        parts = [np.zeros(0, ROW)]
-        source = int(np.searchsorted(self._ends, begin, "right"))
-        while begin < end:
-            (path, entries), source_end = self._sources[source], int(self._ends[source])
-            stop = min(end, source_end)
-            parts.append(self._readers.rows(path, ROW, begin - source_end + entries, stop - begin))
-            begin, source = stop, source + 1
-        return np.concatenate(parts)
-
-    def find(self, offset: int) -> int:
-        """First row at or after a commit-log offset."""
-        return bisect_left(range(self.total), offset, key=lambda row: int(self.read(row, row + 1)["offset"][0]))
-
-
 @dataclass(frozen=True)
 class CompareIndexFiles:
     """Compares index files with the staged entries; ``sizes``: maxHashSlotNum and maxIndexNum."""
@@ -206,8 +182,10 @@ class CompareIndexFiles:
     sources: tuple[tuple[str, int], ...]
     log: LogExtent
 
+    def rows(self, readers: Readers) -> Rows:
+        return Rows(self.sources, lambda path, begin, count: readers.rows(path, ROW, begin, count))
+
     def __call__(self, checks: Iterator[IndexCheck]) -> Iterator[IndexComparison]:
         for check in checks:
             with Readers() as readers, files.RangeReader(locations.join(self.root, check.path)) as reader:
-                rows = StagedRows(self.sources, readers)
-                yield IndexFileComparer(reader.read, self.sizes, rows, self.log, check).compare()
+                yield IndexFileComparer(reader.read, self.sizes, self.rows(readers), self.log, check).compare()
