@@ -24,9 +24,6 @@ class Subject:
     topic: str | None = None
     queue_id: int | None = None
 
-    def as_row(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("artefact", "topic", "queue_id", "file")}
-
 
 @dataclass
 class Verdicts:
@@ -52,7 +49,7 @@ class Verdicts:
         self.counts[cause] += count
         if len(self.differences) < LISTED:
             row = {"position": position, "cause": cause, "expected": expected, "found": found}
-            self.differences.append({**subject.as_row(), **row})
+            self.differences.append({**vars(subject), **row})
 
     def differ_by(self, subject: Subject, findings: Iterable[Finding]) -> None:
         for one in findings:
@@ -63,7 +60,7 @@ class Verdicts:
     def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
         self.hazard_counts[hazard] += 1
         if len(self.hazards) < LISTED:
-            self.hazards.append({"hazard": hazard, "what": what, **subject.as_row(), **facts, "advice": advice})
+            self.hazards.append({"hazard": hazard, "what": what, **vars(subject), **facts, "advice": advice})
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -28,24 +28,28 @@ from udfs.log.staged_files import Readers
 REPAIR = "rebuild --only index, then publish"
 
 
-@dataclass
+@dataclass(frozen=True)
 class IndexCompared:
     """The index files in the order of their entries, with the findings of each."""
 
     files: list[tuple[IndexCheck, IndexComparison]]
     task: CompareIndexFiles
 
-    @property
-    def reach(self) -> int:
-        """Commit-log offset of the last correctly indexed record, or -1."""
-        return max((one.last_offset for _, one in self.files), default=-1)
-
 
 def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
     """Compare all index files with the staged entries; ``growing``: the last file may be changing."""
     store, reading = run.store, run.reading
     heads = _read_heads(store, run.verdicts)
-    _judge_names([path for path, header in heads.items() if header.entries], run.verdicts)
+    # A broker orders files by name, and its search for a key ends at the first file that begins too early.
+    for before, path in pairwise(path for path, header in heads.items() if header.entries):
+        if path < before:
+            run.verdicts.warn(
+                Subject(INDEX, path),
+                "index_order",
+                f"the name is out of order: {before} has older entries and a greater name (a clock was set back, or "
+                "files were exchanged); a broker that started since may not find a key within a time",
+                advice=REPAIR,
+            )
     ends = [None, *(header.end_timestamp for header in heads.values())]
     checks = [IndexCheck(path, end) for path, end in zip(heads, ends, strict=False)]
     checks[-1:] = [replace(check, growing=growing) for check in checks[-1:]]
@@ -79,19 +83,6 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
             heads.append((order, header))
     heads.sort(key=lambda head: head[0])
     return {path: header for (*_, path), header in heads}
-
-
-def _judge_names(paths: list[str], verdicts: Verdicts) -> None:
-    """A broker orders files by name, and its search for a key ends at the first file that begins too early."""
-    for before, path in pairwise(paths):
-        if path < before:
-            verdicts.warn(
-                Subject(INDEX, path),
-                "index_order",
-                f"the name is out of order: {before} has older entries and a greater name (a clock was set back, or "
-                "files were exchanged); a broker that started since may not find a key within a time",
-                advice=REPAIR,
-            )
 
 
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:

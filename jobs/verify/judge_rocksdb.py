@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jobs.rebuild.rocksdb_database import batches_of_parts, ends_of_queues, plan_database
 from jobs.verify.differences import Subject, Verification
@@ -23,27 +23,19 @@ _QUEUES_A_TASK = 256
 _FURTHEST = (1 << 63) - 1
 
 
-@dataclass(frozen=True)
-class RocksDbCompared:
-    """Counts of what was compared; ``reach`` is the dispatch progress less one."""
-
-    compared: Mapping[str, int]
-    reach: int = -1
-
-
-def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> RocksDbCompared:
-    """Compare the database with the log and judge the result."""
+def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> tuple[Counter[str], int]:
+    """Judge the database. Returns counts of what was compared, and the dispatch progress less one."""
     name = run.store.queues_in.database
     directory = locations.join(run.store.root, name)
     plan = plan_database(run.reading)
     slices = [part for part in plan.slices if selects(topics, part.topic, part.queue_id)]
-    counts = {"queues": len({(part.topic, part.queue_id) for part in slices}),
-              "consume_queue_units": sum(part.count for part in slices)}  # fmt: skip
+    queues_in_log = {(part.topic, part.queue_id) for part in slices}
+    counts = Counter(queues=len(queues_in_log), consume_queue_units=sum(part.count for part in slices))
     if not files.exists(locations.join(directory, CURRENT)):
         if slices or not files.exists(directory):
             run.verdicts.differ(Subject(name, name), "missing_file", expected="a RocksDB database")
             run.verdicts.counts["missing_unit"] += counts["consume_queue_units"]
-        return RocksDbCompared(counts)
+        return counts, -1
     with rocksdb_queues_in(directory) as queues:
         dispatched = queues.dispatched()
         ends = queues.ends()
@@ -57,7 +49,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
     if lagging := _judge_units(run, name, found):
         judge_lag(run.store, lagging, dispatched or 0, run.verdicts)
-    return RocksDbCompared(counts, (dispatched or 0) - 1)
+    return counts, (dispatched or 0) - 1
 
 
 def _named(queue: Queue) -> tuple[str, int]:

@@ -31,8 +31,8 @@ from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from jobs.verify.judge_index import compare_index, judge_index
-from jobs.verify.judge_queues import QueuesCompared, compare_queues, first_place, judge_queues
-from jobs.verify.judge_rocksdb import RocksDbCompared, judge_rocksdb
+from jobs.verify.judge_queues import compare_queues, first_place, judge_queues
+from jobs.verify.judge_rocksdb import judge_rocksdb
 from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_with
@@ -67,7 +67,6 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
     if (earlier := earlier_life_note(reading)) is not None:
         verdicts.note(earlier)
     reporter.note(*whole.notes, *reading.notes)
-    facts: dict[str, Any] = {**reading.facts(), **verified.compared, **whole.facts()}
     compared = ", ".join(options.only).replace(CONSUMER_OFFSETS, "committed offsets")
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(verdicts.counts.items()))
     return reporter.report(
@@ -77,7 +76,9 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         differs=any(row["first_difference"] is not None for row in whole.replicas),
         damaged=reading.is_damaged or bool(whole.absent or whole.healed),
         **store.facts(),
-        **facts,
+        **reading.facts(),
+        **verified.compared,
+        **whole.facts(),
         counts=dict(sorted(verdicts.counts.items())),
         differences=verdicts.differences,
         hazard_counts=dict(sorted(verdicts.hazard_counts.items())),
@@ -102,7 +103,7 @@ class Verified:
 
     reading: LogReading
     verdicts: Verdicts
-    compared: dict[str, int]
+    compared: Mapping[str, Any]
 
 
 def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verified:
@@ -110,7 +111,7 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
-    offsets = read_stored_offsets(store) if CONSUMER_OFFSETS in options.only else None
+    offsets = read_stored_offsets(store, unclean=unclean) if CONSUMER_OFFSETS in options.only else None
     committed = store.committed
     if unclean:
         # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
@@ -123,13 +124,16 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
         _judge_tail(store, committed, reading.end, verdicts)
     cut = unclean or store.until(options.until_offset) is not None or bool(reading.damaged)
     run = Verification(store, reading, runner, verdicts, cut)
-    compared: Counter[str] = Counter()
-    queues = _compare_all_queues(options, run)
+    queues = []
+    if "consumequeue" in options.only and not store.queues_in.in_rocksdb:
+        plans = [planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)]
+        if store.batch_topics:
+            plans.append(planning.plan_batch_queue_files(reading.scans, store.settings, partial(first_place, run)))
+        queues = [compare_queues(run, plan, options.topics) for plan in plans]
     index = compare_index(run, growing=unclean) if "index" in options.only else None
-    database = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else RocksDbCompared({})
-    compared.update(database.compared)
-    unit_reach = max((those.reach for those in queues), default=database.reach)
-    entry_reach = index.reach if index else -1
+    compared, unit_reach = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else (Counter(), -1)
+    unit_reach = max((those.reach for those in queues), default=unit_reach)
+    entry_reach = max((one.last_offset for _, one in index.files), default=-1) if index else -1
     dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
     for those in queues:
         compared.update(judge_queues(run, those, dispatched))
@@ -138,20 +142,9 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
         compared.update(judge_index(run, index, max(unit_reach, 0) if unclean else None))
     if checkpoint is not None and options.until_offset is None:
         judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
-    if offsets is not None and options.until_offset is None:
-        judged = judge_consumer_offsets(run, offsets)
-        compared.update({"committed_offsets": judged} if judged else {})
+    if offsets is not None and options.until_offset is None and (judged := judge_consumer_offsets(run, offsets)):
+        compared["committed_offsets"] = judged
     return Verified(reading, verdicts, compared)
-
-
-def _compare_all_queues(options: VerifyOptions, run: Verification) -> list[QueuesCompared]:
-    if "consumequeue" not in options.only or run.store.queues_in.in_rocksdb:
-        return []
-    store, scans = run.store, run.reading.scans
-    plans = [planning.plan_queue_files(run.reading.queue_runs, scans, store.settings)]
-    if store.batch_topics:
-        plans.append(planning.plan_batch_queue_files(scans, store.settings, partial(first_place, run)))
-    return [compare_queues(run, plan, options.topics) for plan in plans]
 
 
 def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts) -> None:
@@ -244,35 +237,31 @@ def judge_checkpoint(
 
 @dataclass(frozen=True)
 class StoredOffsets:
-    """The file as its broker would load it, and the configured topics if known."""
+    """The file as its broker would load it, the configured topics if known, and the groups that the store knows.
+
+    ``live``: a broker runs; it first writes the file about ten seconds after its start. ``unclean``: it runs or was
+    killed.
+    """
 
     file: ConfigFile
     topics: Mapping[str, Any] | None
-    groups: tuple[str, ...]
-    """Groups known to the store or its ``.bak``."""
+    groups: list[str]
     live: bool
-    """A broker runs; it first writes the file about ten seconds after its start."""
     unclean: bool
-    """The broker was killed, or is running."""
 
     @property
     def subject(self) -> Subject:
         return Subject(CONSUMER_OFFSETS, locations.join(CONFIG, self.file.name))
 
 
-def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
+def read_stored_offsets(store: OpenedStore, *, unclean: bool) -> StoredOffsets | None:
     """Committed offsets of a store; None if they are not in a local file."""
     if not locations.is_local(store.root) or rocksdb_queues(store.root, store.settings):
         return None
-    others = [read_config(store.root, name) for name in ("topics.json", "subscriptionGroup.json")]
+    topics, subscriptions = (read_config(store.root, name).value for name in ("topics.json", "subscriptionGroup.json"))
     file = read_offsets(store.root, enable_lmq=store.settings.flag("enableLmq"))
-    return StoredOffsets(
-        file,
-        others[0].value,
-        tuple(known_groups(others[0].value or {}, others[1].value or {}, file.backup.value)),
-        live=is_live(locations.join(store.root, LOCK)),
-        unclean=files.exists(locations.join(store.root, ABORT)),
-    )
+    groups = known_groups(topics or {}, subscriptions or {}, file.backup.value)
+    return StoredOffsets(file, topics, groups, is_live(locations.join(store.root, LOCK)), unclean)
 
 
 def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
@@ -308,9 +297,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     if sound or stored.file.is_absent:
         if not main.value and stored.groups and not stored.live:
             found = {"offsets": 0} if sound else {"file": "absent"}
-            verdicts.differ(
-                stored.subject, "no_committed_offsets", expected={"groups": list(stored.groups)}, found=found
-            )
+            verdicts.differ(stored.subject, "no_committed_offsets", expected={"groups": stored.groups}, found=found)
         return
     if stored.unclean and stored.file.taken is backup:
         verdicts.warn(
