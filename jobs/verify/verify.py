@@ -33,10 +33,8 @@ from jobs.verify.differences import Subject, Verdicts, Verification
 from jobs.verify.judge_index import compare_index, judge_index
 from jobs.verify.judge_queues import compare_queues, first_place, judge_queues
 from jobs.verify.judge_rocksdb import judge_rocksdb
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
 from storeformat.log.segments import segment_with
-from storeformat.record.decode import HEADS_ONLY, store_timestamp_at
+from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
@@ -160,8 +158,8 @@ def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts
     )
 
 
-def taken_from(table: QueueRuns) -> int | None:
-    """Log offset from which on all records claim queue offsets that were used before."""
+def taken_from(table: QueueRuns) -> tuple[int, int] | None:
+    """Log offset from which on all records claim queue offsets that were used before, and that of the record before."""
     blocks = DenseBlocks.of(table)
     ends = blocks.firsts + blocks.counts
     begins, stops = blocks.queues()
@@ -172,28 +170,24 @@ def taken_from(table: QueueRuns) -> int | None:
             is_taken[begin + 1 : stop] = (blocks.firsts[begin + 1 : stop] > 0) & (ends[begin + 1 : stop] <= before)
     if int(blocks.counts[is_taken].sum()) < 2:  # a single record may have a damaged queue offset
         return None
-    offset = int(blocks.first_offsets[is_taken].min())
-    return offset if bool((blocks.last_offsets[~is_taken] < offset).all()) else None
+    offset, last = int(blocks.first_offsets[is_taken].min()), int(blocks.last_offsets[~is_taken].max())
+    return (offset, last) if last < offset else None
 
 
 def earlier_life_note(reading: LogReading) -> str | None:
     """Note on a log that continues into an earlier life of its file, a segment recycled before a power cut."""
-    offset = taken_from(reading.queue_runs)
-    if offset is None:
-        return None
-    segment = segment_with(reading.segments, offset)
-    with files.RangeReader(segment.path) as reader:
-        time = store_timestamp_at(reader, offset - segment.base)
-        walk = chain_from(BlockWindow(reader, segment), segment.base, HEADS_ONLY, stop=offset)
-        inside = [int(block.heads.store_timestamp.max()) for block in walk]
-    before = [scan.times.latest for scan in reading.scans if scan.report.end <= segment.base]
-    latest = max([*inside, *before], default=time)
-    if time >= latest:
+    places = taken_from(reading.queue_runs)
+    times = []
+    for place in places or ():
+        segment = segment_with(reading.segments, place)
+        with files.RangeReader(segment.path) as reader:
+            times.append(store_timestamp_at(reader, place - segment.base))
+    if places is None or times[0] >= times[1]:
         return None
     return (
-        f"from offset {offset} on the log runs into records of an earlier life of its file: store times go back by "
-        f"{latest - time} ms, and all queue offsets were taken before; a broker reads these records, too, so units and "
-        "keys after that offset may differ for this reason"
+        f"from offset {places[0]} on the log runs into records of an earlier life of its file: store times go back by "
+        f"{times[1] - times[0]} ms, and all queue offsets were taken before; a broker reads these records, too, so "
+        "units and keys after that offset may differ for this reason"
     )
 
 
