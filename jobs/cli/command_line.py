@@ -63,7 +63,7 @@ _QUESTIONS = {
     "list": (
         "the messages of a topic in the order of its queues, or a file of them",
         "topic",
-        "queue_id begin end bodies most export waiting not_consumed group",
+        "queue_id begin end bodies max_messages export waiting not_consumed group",
     ),
     "lag": ("how far groups lag behind the ends of their queues", "", "group"),
 }
@@ -71,6 +71,7 @@ _QUESTIONS = {
 _OTHER_TEXTS = {
     ("id", "topic"): "its topic: the id is then a UNIQ_KEY, as producers know it",
     ("lag", "group"): "only this group",
+    ("list", "max_messages"): "at most N (default 64, with --export all)",
 }
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.

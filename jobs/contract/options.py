@@ -249,7 +249,7 @@ class QueryOptions(LogOptions):
         "stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
     ] = 0
     end: Annotated[int, TIME, "stored at or before this time"] = 2**63 - 1
-    max_messages: Annotated[int, Given(read.positive, "N", "--max"), "at most N (default 64)"] = 64
+    max_messages: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64)"] = None
     boundary: Annotated[
         Boundary,
         Given(get_args(Boundary)),
@@ -257,7 +257,6 @@ class QueryOptions(LogOptions):
     ] = "lower"
     scan: Annotated[bool, "read the log itself, use neither index nor queues"] = False
     bodies: Bodies = False
-    most: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64, with --export all)"] = None
     export: Annotated[str | None, FILE, "write them into FILE: .jsonl, or .parquet; bodies with --bodies"] = None
     waiting: Annotated[
         bool, "show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead"

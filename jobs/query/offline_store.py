@@ -44,9 +44,9 @@ def row_rules(store: OpenedStore, *, bodies: bool) -> RowRules:
     return RowRules(store.dispatch_rules(), split_parser=store.rules.split_parser, columns=columns)
 
 
-def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A table row for JSON: times as text and in milliseconds, bodies uncompressed where possible."""
-    if row.get(schemas.BODY) is not None:
+def plain_row(row: dict[str, Any], *, is_compressed: bool = True) -> dict[str, Any]:
+    """A table row for JSON: times as text and in milliseconds, bodies uncompressed if they are as stored."""
+    if is_compressed and row.get(schemas.BODY) is not None:
         plain = record_bodies.uncompressed(row[schemas.BODY], row["sys_flag"])
         row = row if plain is None else {**row, schemas.BODY: plain}
     stored = row["store_timestamp"]

@@ -41,6 +41,7 @@ from storeformat.storage import files, local_files, locations
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange, proven_ranges
 
+_MOST = 64
 _NOT_IN_INDEX = "the index does not have it; --scan reads the log itself, verify compares both"
 _NOTHING_FOUND = {
     "key": _NOT_IN_INDEX,
@@ -118,7 +119,7 @@ def _indexed_under(
     topic: str, options: QueryOptions, offline: OfflineStore
 ) -> tuple[list[int], list[dict[str, Any]], int]:
     """Log offsets in the index for the key's hash, rows with the key, and the number of rows with another key."""
-    key, most = options.key, options.max_messages
+    key, most = options.key, options.max_messages or _MOST
     offsets = offline.index_offsets(topic, key, max_num=most, begin=options.begin, end=options.end)
     rows = [row for offset in offsets if (row := offline.record_at(offset, bodies=options.bodies)) is not None]
     of_topic = [row for row in rows if row["topic"] == topic and key in (row["uniq_key"], *(row["keys"] or ()))]
@@ -183,10 +184,11 @@ def find(
     wanted: Wanted,
     ranges: Sequence[ProvenRange] = (),
 ) -> list[dict[str, Any]]:
-    """The first wanted messages in log order, up to ``max_messages``; ``ranges`` are already checked."""
-    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), options.max_messages)
+    """The first wanted messages in log order; ``ranges`` are already checked."""
+    most = options.max_messages or _MOST
+    task = FindMessages(wanted, row_rules(offline.store, bodies=options.bodies), most)
     found = runner.map("find messages", task, ranges or _checked_ranges(options, offline, runner))
-    return [plain_row(row) for row in found[: options.max_messages]]
+    return [plain_row(row) for row in found[:most]]
 
 
 def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -206,11 +208,11 @@ def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None)
     committed = {} if options.group is None else committed_offsets(offline.store)
     begins = committed.get((options.topic, options.group or ""), {})
     listing = Listing(offline, options, begins)
-    tables = _first(listing.tables(), options.most or (None if options.export else options.max_messages))
+    tables = _first(listing.tables(), options.max_messages or (None if options.export else _MOST))
     if options.export is not None:
         answer: dict[str, Any] = {"found": export(options.export, tables), "exported": options.export}
     else:
-        answer = _messages([plain_row(row) for table in tables for row in table.to_pylist()])
+        answer = _messages([plain_row(row, is_compressed=False) for table in tables for row in table.to_pylist()])
     answer["notes"] = listing.notes
     if listing.lost_units:
         answer["lost_units"] = listing.lost_units

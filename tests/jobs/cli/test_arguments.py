@@ -126,7 +126,6 @@ SETS: dict[str, tuple[str | None, str, str, Any]] = {
 
 OF_ITS_OWN: dict[tuple[str, str], tuple[str | None, str, str, Any]] = {
     ("publish", "--from"): ("DIR", "made", "rebuilt", "made"),
-    ("query list", "--max"): ("N", "7", "most", 7),
     **{(job, "--topic"): ("T", "A:3", "topic", "A:3") for job in TAKES if job.startswith("query")},
 }
 """What an option means to one job alone."""

@@ -28,7 +28,8 @@ from udfs.table.find_messages import Wanted
 
 
 def listed(root: Path, settings: tuple[tuple[str, str], ...] = (), **more: Any) -> dict[str, Any]:
-    options = QueryOptions(store=str(root), settings=settings, kind="list", **{"topic": "T", "most": 10**6, **more})
+    question = {"topic": "T", "max_messages": 10**6, **more}
+    options = QueryOptions(store=str(root), settings=settings, kind="list", **question)
     return query.by_list(options, OfflineStore(open_store(options)), None)
 
 
@@ -83,7 +84,7 @@ def test_in_the_order_of_the_queues(tmp_path: Path, placed: tuple[LogBuilder, li
     root = with_queues(log, tmp_path, mappedFileSizeConsumeQueue=200)
     by_queue = sorted(mine, key=lambda one: (one.message.queue_id, one.offset))
     assert offsets(listed(root)) == [one.offset for one in by_queue]
-    assert offsets(listed(root, most=5)) == [one.offset for one in by_queue[:5]]
+    assert offsets(listed(root, max_messages=5)) == [one.offset for one in by_queue[:5]]
     second = [one for one in mine if one.message.queue_id == 1]
     assert offsets(listed(root, queue_id=1)) == [one.offset for one in second]
     some = [one.offset for one in second if 1010 <= (one.message.store_timestamp or 0) <= 1030]
@@ -182,6 +183,13 @@ def test_bodies_that_grow_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) 
     assert {body for part in parts for body in part["body"].to_pylist()} == {b"x" * 90}
 
 
+def test_a_body_that_its_producer_compressed_is_uncompressed_once(tmp_path: Path) -> None:
+    log, sent = LogBuilder(), zlib.compress(b"order")
+    log.message(topic="T", body=zlib.compress(sent), sys_flag=1)
+    (row,) = listed(with_queues(log, tmp_path), bodies=True)["messages"]
+    assert row["body"] == sent.decode("utf-8", "backslashreplace")
+
+
 # ------------------------------------------------- --export: rows in a file, bodies as their producers had them
 BODIES = [b"text", zlib.compress(b"compressed"), b"\xff\x00"]
 
@@ -213,7 +221,7 @@ def test_json_lines(root: Path) -> None:
 
 
 def test_parquet(root: Path) -> None:
-    assert exported(root, "out.parquet", bodies=True, most=2)["found"] == 2
+    assert exported(root, "out.parquet", bodies=True, max_messages=2)["found"] == 2
     table = pq.read_table(root.parent / "out.parquet")
     assert table["body"].to_pylist() == [b"text", b"compressed"]
     assert "body" not in pq.read_table(root.parent / "out.parquet", columns=["topic", "keys"]).column_names
