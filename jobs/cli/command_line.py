@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from jobs.cli import standard_streams
 from jobs.contract import options as job_options
-from jobs.contract.options import JobOptions, LogOptions, QueryOptions
+from jobs.contract.options import QUESTIONS, JobOptions, LogOptions, QueryOptions
 from jobs.contract.report import (
     EXIT_CODES,
     Interrupted,
@@ -51,28 +51,6 @@ _RARE = frozenset({
     "queue_store", "consumer_offsets_at", "time_zone", "metrics", "debug",
 })  # fmt: skip
 """Options that help shows last."""
-_QUESTIONS = {
-    "key": ("messages with a key (queryMsgByKey)", "topic key", "begin end scan bodies max_messages"),
-    "id": (
-        "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)",
-        "",
-        "topic scan bodies message_id",
-    ),
-    "offset": ("one message by its place in a queue (queryMsgByOffset)", "topic queue_id offset", "scan bodies"),
-    "time": ("the queue offset at a time (searchOffset)", "topic queue_id time", "scan bodies boundary"),
-    "list": (
-        "the messages of a topic in the order of its queues, or a file of them",
-        "topic",
-        "queue_id begin end bodies max_messages export waiting not_consumed group",
-    ),
-    "lag": ("how far groups lag behind the ends of their queues", "", "group"),
-}
-"""Kinds of question: summary, required fields, optional fields."""
-_OTHER_TEXTS = {
-    ("id", "topic"): "its topic: the id is then a UNIQ_KEY, as producers know it",
-    ("lag", "group"): "only this group",
-    ("list", "max_messages"): "at most N (default 64, with --export all)",
-}
 
 # org.apache.spark.launcher.SparkSubmitOptionParser (4.2.0): options that take a value, and switches.
 VALUED = frozenset({
@@ -195,7 +173,8 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_opti
         add_arguments(one := Parser(), jobs[parsed.job].options)
         near = nearest_names(unknown[0].partition("=")[0], re.findall("--[a-z-]+", one.format_help()))
         raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=_advice(near, f"{parser.prog} {parsed.job}"))
-    return parsed.job, job_options.from_arguments(jobs[parsed.job].options, parsed)
+    kind = jobs[parsed.job].options
+    return parsed.job, job_options.from_arguments(QUESTIONS[parsed.kind] if kind is QueryOptions else kind, parsed)
 
 
 def main(arguments: Sequence[str], jobs: dict[str, Job] = JOBS) -> int:
@@ -381,12 +360,12 @@ def add_arguments(parser: Parser, kind: type[JobOptions]) -> None:
 
 
 def add_options(parser: Parser, kind: type[JobOptions], *, needed: bool = True) -> None:
-    """Add the options of a class; fields without a default are required if ``needed``."""
+    """Add the options of a class. Fields without a default are required: its own, and if ``needed`` inherited ones."""
     groups = {title: parser.add_argument_group(title) for title in ("required", "common", "rare")}
     for owner in (owner for owner in kind.__mro__ if issubclass(owner, JobOptions)):
         for field, hint in _hints(owner).items():  # type: ignore[arg-type]  # mypy takes instances' __hash__
             if hasattr(hint, "__metadata__"):  # as Annotated has
-                is_needed = needed and not hasattr(kind, field)
+                is_needed = (needed or owner is kind) and not hasattr(kind, field)
                 title = "required" if is_needed else "rare" if field in _RARE else "common"
                 _add(groups[title], field, hint, needed=is_needed)
 
@@ -396,9 +375,9 @@ def _hints(kind: type[JobOptions]) -> dict[str, Any]:
     return get_annotations(kind, eval_str=True)
 
 
-def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool, text: str | None = None) -> None:
+def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool) -> None:
     *given, said = hint.__metadata__
-    settings: dict[str, Any] = {"help": text or said}
+    settings: dict[str, Any] = {"help": said}
     flag = "--" + field.replace("_", "-")
     if not given:
         settings["action"] = "store_true"
@@ -414,17 +393,15 @@ def _add(to: argparse._ActionsContainer, field: str, hint: Any, *, needed: bool,
 
 
 def _add_questions(parser: Parser) -> None:
-    kinds = f"{{{','.join(_QUESTIONS)}}}"
+    kinds = f"{{{','.join(QUESTIONS)}}}"
     parser.usage = f"%(prog)s --store ROOT {kinds} ... [options]"
     chosen = parser.add_subparsers(
         prog=f"{parser.prog} --store ROOT", dest="kind", required=True, metavar=kinds, title="questions"
     )
-    hints = _hints(QueryOptions)
-    for kind, (summary, needs, takes) in _QUESTIONS.items():
+    for kind, options in QUESTIONS.items():
+        summary = options.summary
         one = chosen.add_parser(kind, help=summary, description=summary[0].upper() + summary[1:])
-        for field in (*needs.split(), *takes.split()):
-            _add(one, field, hints[field], needed=field in needs.split(), text=_OTHER_TEXTS.get((kind, field)))
-        add_options(one, LogOptions, needed=False)
+        add_options(one, options, needed=False)
 
 
 def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple[list[str], list[str]]:

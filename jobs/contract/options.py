@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from jobs.contract import option_values as read
 from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact, Given
@@ -44,6 +44,12 @@ BrokerConf = Annotated[str | None, FILE, "the broker.conf with which the broker 
 Table = Annotated[str, Given(read.path, "TABLE"), "path or URI of the Delta table"]
 DryRun = Annotated[bool, "say what would be written, write nothing"]
 Bodies = Annotated[bool, "show bodies, too"]
+Scan = Annotated[bool, "read the log itself, use neither index nor queues"]
+Topic = Annotated[str, Given(read.name, "T"), "its topic"]
+QueueId = Annotated[int, Given(read.natural, "Q", "--queue"), "the queue's id"]
+Begin = Annotated[int, TIME, "stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone"]
+End = Annotated[int, TIME, "stored at or before this time"]
+FOREVER = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,31 +238,90 @@ def narrow_to_queues(options: Selecting) -> Selecting:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions(LogOptions):
-    """``query``; ``kind`` decides which fields apply."""
+    """``query``; each question has a class."""
 
-    kind: Literal["key", "id", "offset", "time", "list", "lag"]
-    topic: Annotated[str, Given(read.name, "T"), "its topic"] = ""
-    key: Annotated[str, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"] = ""
-    message_id: Annotated[str, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"] = (
-        ""
-    )
-    queue_id: Annotated[int | None, Given(read.natural, "Q", "--queue"), "the queue's id"] = None
-    offset: Annotated[int, NUMBER, "its queue offset"] = 0
-    time: Annotated[int, TIME, "milliseconds since 1970, or ISO 8601 with its zone"] = 0
-    begin: Annotated[
-        int,
-        TIME,
-        "stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone",
-    ] = 0
-    end: Annotated[int, TIME, "stored at or before this time"] = 2**63 - 1
+    kind: ClassVar[str]
+    summary: ClassVar[str]
+    scan = False
+
+    @property
+    def scans_log(self) -> bool:
+        return self.scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyOptions(QueryOptions):
+    """``query key``."""
+
+    kind, summary = "key", "messages with a key (queryMsgByKey)"
+    topic: Topic
+    key: Annotated[str, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"]
+    begin: Begin = 0
+    end: End = FOREVER
+    scan: Scan = False
+    bodies: Bodies = False
     max_messages: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64)"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdOptions(QueryOptions):
+    """``query id``; with a topic it is a question for a key."""
+
+    kind, summary = "id", "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)"
+    message_id: Annotated[str, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"]
+    topic: Annotated[str, Given(read.name, "T"), "its topic: the id is then a UNIQ_KEY, as producers know it"] = ""
+    scan: Scan = False
+    bodies: Bodies = False
+    begin, end, max_messages = 0, FOREVER, None
+
+    @property
+    def key(self) -> str:
+        return self.message_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetOptions(QueryOptions):
+    """``query offset``."""
+
+    kind, summary = "offset", "one message by its place in a queue (queryMsgByOffset)"
+    topic: Topic
+    queue_id: QueueId
+    offset: Annotated[int, NUMBER, "its queue offset"]
+    scan: Scan = False
+    bodies: Bodies = False
+    max_messages = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeOptions(QueryOptions):
+    """``query time``."""
+
+    kind, summary = "time", "the queue offset at a time (searchOffset)"
+    topic: Topic
+    queue_id: QueueId
+    time: Annotated[int, TIME, "milliseconds since 1970, or ISO 8601 with its zone"]
+    scan: Scan = False
+    bodies: Bodies = False
     boundary: Annotated[
         Boundary,
         Given(get_args(Boundary)),
         "the first message at or after the time (lower, the default), or the last at or before it (upper)",
     ] = "lower"
-    scan: Annotated[bool, "read the log itself, use neither index nor queues"] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions(QueryOptions):
+    """``query list``."""
+
+    kind, summary = "list", "the messages of a topic in the order of its queues, or a file of them"
+    topic: Topic
+    queue_id: Annotated[int | None, Given(read.natural, "Q", "--queue"), "the queue's id"] = None
+    begin: Begin = 0
+    end: End = FOREVER
     bodies: Bodies = False
+    max_messages: Annotated[
+        int | None, Given(read.positive, "N", "--max"), "at most N (default 64, with --export all)"
+    ] = None
     export: Annotated[str | None, FILE, "write them into FILE: .jsonl, or .parquet; bodies with --bodies"] = None
     waiting: Annotated[
         bool, "show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead"
@@ -264,9 +329,18 @@ class QueryOptions(LogOptions):
     not_consumed: Annotated[bool, "only messages from the committed offset of --group on"] = False
     group: Annotated[str | None, Given(read.name, "G"), "the group of --not-consumed"] = None
 
-    @property
-    def scans_log(self) -> bool:
-        return self.scan
+
+@dataclass(frozen=True, kw_only=True)
+class LagOptions(QueryOptions):
+    """``query lag``."""
+
+    kind, summary = "lag", "how far groups lag behind the ends of their queues"
+    group: Annotated[str | None, Given(read.name, "G"), "only this group"] = None
+
+
+QUESTIONS: dict[str, type[QueryOptions]] = {
+    one.kind: one for one in (KeyOptions, IdOptions, OffsetOptions, TimeOptions, ListOptions, LagOptions)
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,8 +106,10 @@ class OfflineStore:
         with files.RangeReader(segment.path) as reader:
             return store_timestamp_at(reader, offset - segment.base)
 
-    def _queue_files(self, kind: str, topic: str, queue_id: int) -> list[files.FileStatus]:
-        directory, settings = locations.join(self.store.root, kind, topic, str(queue_id)), self.store.settings
+    def _recovered(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
+        """Units of a queue, at least those from ``begin`` on, up to where a broker's recovery ends it."""
+        kind, settings = self._kind(topic), self.store.settings
+        directory = locations.join(self.store.root, kind, topic, str(queue_id))
         entries = [entry for entry in files.list_directory(directory) or [] if is_file_name(entry.name)]
         if entries and not entries[-1].size:  # a broker was making it when it died
             entries.pop()
@@ -120,12 +122,6 @@ class OfflineStore:
                     "a queue file has the wrong length: a broker answers nothing from this queue", path=entry.path,
                     found=entry.size, expected=expected, advice="rebuild it; --scan reads the log",
                 )  # fmt: skip
-        return entries
-
-    def _recovered(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
-        """Units of a queue, at least those from ``begin`` on, up to where a broker's recovery ends it."""
-        kind = self._kind(topic)
-        entries = self._queue_files(kind, topic, queue_id)
         contents = ((int(entry.name), files.read_bytes(entry.path, MAPPED_FILE)) for entry in entries)
         return recovered_units(contents, len(entries), batch=kind == BATCH_CONSUME_QUEUE)
 
@@ -176,10 +172,12 @@ class OfflineStore:
         return BATCH_CONSUME_QUEUE if topic in self.store.batch_topics else CONSUME_QUEUE
 
     def units(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[Structs]:
-        """Units from ``begin`` on whose records the log may hold, some thousands at a time."""
+        """Units from ``begin`` on whose records the log may hold, in parts of ``_BYTES_AT_A_TIME``."""
         for units in self._recovered(topic, queue_id, begin):
             served = self._served(units)
-            yield from in_parts(served[served["queue_offset"] + served["messages"] > begin])
+            served = served[served["queue_offset"] + served["messages"] > begin]
+            parts = np.cumsum(served["size"] + _BYTES_OF_A_UNIT) // _BYTES_AT_A_TIME
+            yield from np.split(served, np.flatnonzero(np.diff(parts)) + 1)
 
     def topics_with(self, *prefixes: str) -> list[str]:
         there = files.list_directory(locations.join(self.store.root, CONSUME_QUEUE)) or []
@@ -271,12 +269,6 @@ def _read_mapped(path: str, mapped: int, position: int, length: int) -> bytes:
     length = max(min(length, mapped - position), 0)
     with files.RangeReader(path) as reader:
         return reader.read(position, max(min(length, reader.size - position), 0)).ljust(length, b"\0")
-
-
-def in_parts(units: Structs) -> Iterator[Structs]:
-    """Split units into parts of ``_BYTES_AT_A_TIME``, at least one unit each."""
-    parts = np.cumsum(units["size"] + _BYTES_OF_A_UNIT) // _BYTES_AT_A_TIME
-    yield from np.split(units, np.flatnonzero(np.diff(parts)) + 1)
 
 
 def utc_text(milliseconds: int) -> str:

@@ -16,16 +16,15 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
-from jobs.contract.options import QueryOptions
+from jobs.contract import options as asked
 from jobs.contract.report import Report, counted
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import counting_task, open_store, read_log, with_queue_store
@@ -52,9 +51,9 @@ _NOTHING_FOUND = {
 }
 
 
-def run(options: QueryOptions, reporter: Reporter) -> Report:
+def run(options: asked.QueryOptions, reporter: Reporter) -> Report:
     """Answer the question; exit code 1 if nothing was found."""
-    asks_index = not options.scan and (options.kind == "key" or (options.kind == "id" and options.topic != ""))
+    asks_index = not options.scan and isinstance(options, asked.KeyOptions | asked.IdOptions) and options.topic != ""
     store = open_store(options, needs_index_sizes=asks_index, restores=options.scan)
     answer_of = _ANSWERS[options.kind]
     if options.scan:
@@ -87,16 +86,17 @@ def run(options: QueryOptions, reporter: Reporter) -> Report:
     )
 
 
-def _where_else(options: QueryOptions) -> list[str]:
-    if options.kind == "id" and not options.topic:
+def _where_else(options: asked.QueryOptions) -> list[str]:
+    if isinstance(options, asked.IdOptions) and not options.topic:
         return ["no message has this offsetMsgId; the msgId that clients show is a UNIQ_KEY: name its --topic, too"]
-    if options.kind == "time":
-        side = "at or after" if options.boundary == "lower" else "at or before"
-        return [f"the queue has no message {side} this time"]
-    return [] if options.scan or options.waiting else [_NOTHING_FOUND[options.kind]]
+    if isinstance(options, asked.TimeOptions):
+        return [f"the queue has no message at or {'after' if options.boundary == 'lower' else 'before'} this time"]
+    if options.scan or (isinstance(options, asked.ListOptions) and options.waiting):
+        return []
+    return [_NOTHING_FOUND[options.kind]]
 
 
-def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_key(options: asked.KeyOptions | asked.IdOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Messages under a key, from the index or with ``--scan`` the log, and those still waiting for delivery."""
     if options.scan and runner is not None:
         wanted = Wanted(options.topic, options.key, begin=options.begin, end=options.end, waiting=True)
@@ -116,7 +116,7 @@ def by_key(options: QueryOptions, offline: OfflineStore, runner: Runner | None) 
 
 
 def _indexed_under(
-    topic: str, options: QueryOptions, offline: OfflineStore
+    topic: str, options: asked.KeyOptions | asked.IdOptions, offline: OfflineStore
 ) -> tuple[list[int], list[dict[str, Any]], int]:
     """Log offsets in the index for the key's hash, rows with the key, and the number of rows with another key."""
     key, most = options.key, options.max_messages or _MOST
@@ -126,40 +126,35 @@ def _indexed_under(
     return offsets, of_topic, len(rows) - len(of_topic)
 
 
-def by_id(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_id(options: asked.IdOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """The message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
-    text = options.message_id
     if options.topic:
-        return by_key(replace(options, kind="key", key=text), offline, runner)
-    parsed = message_ids.parse_offset_message_id(text)
+        return by_key(options, offline, runner)
+    parsed = message_ids.parse_offset_message_id(options.message_id)
     if parsed is None:
-        raise UsageError("this is not an offsetMsgId", found=text, advice="a UNIQ_KEY needs --topic")
+        raise UsageError("this is not an offsetMsgId", found=options.message_id, advice="a UNIQ_KEY needs --topic")
     row = offline.record_at(parsed.commit_log_offset, bodies=options.bodies)
     return _messages([row] if row is not None and row["offset_msg_id"] == str(parsed) else [])
 
 
-def by_offset(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_offset(options: asked.OffsetOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """The message at a queue offset."""
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
         return _messages(find(options, offline, runner, wanted))
-    with offline.view(options.topic, options.queue_id or 0) as queue:
+    with offline.view(options.topic, options.queue_id) as queue:
         unit = queue.unit(options.offset)
     row = None if unit is None else offline.record_at(int(unit["phy_offset"]), bodies=options.bodies)
     return _messages([row] if row is not None else [])
 
 
-def by_time(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_time(options: asked.TimeOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Queue offset of a time, with begin and end of the queue."""
-    if runner is not None:
-        return _time_by_scan(options, offline, runner)
-    upper = options.boundary == "upper"
-    return offline.offset_by_time(options.topic, options.queue_id or 0, options.time, upper=upper)
-
-
-def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) -> dict[str, Any]:
+    if runner is None:
+        upper = options.boundary == "upper"
+        return offline.offset_by_time(options.topic, options.queue_id, options.time, upper=upper)
     rules = row_rules(offline.store, bodies=False)
-    task = FindTime(options.topic, options.queue_id or 0, options.time, rules)
+    task = FindTime(options.topic, options.queue_id, options.time, rules)
     places = runner.map("find a time", task, _checked_ranges(options, offline, runner))
     begin = min((place.first for place in places), default=0)
     end = max((place.end for place in places), default=0)
@@ -171,14 +166,13 @@ def _time_by_scan(options: QueryOptions, offline: OfflineStore, runner: Runner) 
     return {"found": int(bool(within)), "queue_offset": found, "min_offset": begin, "max_offset": end}
 
 
-def _checked_ranges(options: QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:
-    store = offline.store
-    reading = read_log(store, options, runner, counting_task(store, with_units=False))
-    return proven_ranges(reading.scans)
+def _checked_ranges(options: asked.QueryOptions, offline: OfflineStore, runner: Runner) -> tuple[ProvenRange, ...]:
+    task = counting_task(offline.store, with_units=False)
+    return proven_ranges(read_log(offline.store, options, runner, task).scans)
 
 
 def find(
-    options: QueryOptions,
+    options: asked.KeyOptions | asked.IdOptions | asked.OffsetOptions,
     offline: OfflineStore,
     runner: Runner,
     wanted: Wanted,
@@ -196,7 +190,7 @@ def _messages(rows: list[dict[str, Any]], waiting: Sequence[dict[str, Any]] = ()
     return {**answer, "waiting": list(waiting)} if waiting else answer
 
 
-def by_list(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_list(options: asked.ListOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Messages of a topic in the order of its queues, or exported to a file."""
     if options.not_consumed != (options.group is not None) or (options.not_consumed and options.waiting):
         raise UsageError("--group and --not-consumed go together, and not with --waiting")
@@ -232,13 +226,13 @@ def _first(tables: Iterator[pa.Table], most: int | None) -> Iterator[pa.Table]:
             return
 
 
-def by_lag(options: QueryOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
+def by_lag(options: asked.LagOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
     """Lag of each group behind the ends of its queues."""
     rows, notes = lag_rows(offline.store, options.group)
     return {"found": len(rows), "groups": totals_of(rows), "queues": rows, "notes": notes}
 
 
-_ANSWERS: dict[str, Callable[[QueryOptions, OfflineStore, Runner | None], dict[str, Any]]] = {
+_ANSWERS: dict[str, Callable[[Any, OfflineStore, Runner | None], dict[str, Any]]] = {
     "key": by_key,
     "id": by_id,
     "offset": by_offset,
@@ -252,32 +246,25 @@ def export(path: str, tables: Iterable[pa.Table]) -> int:
     """Write rows and return their number; after a failure there is no file."""
     whole = local_files.replacing(locations.local_path(path)) if locations.is_local(path) else files.FileWriter(path)
     with files.writing(path), whole as writer:
-        if path.endswith(".parquet"):
-            return _write_parquet(writer, iter(tables))
         count = 0
+        if path.endswith(".parquet"):
+            parts = iter(tables)
+            first = next(parts, pa.schema([]).empty_table())
+            sink = SimpleNamespace(write=writer.write, flush=lambda: None, close=lambda: None, closed=False)
+            with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), first.schema, compression="zstd") as parquet:
+                for table in chain([first], parts):
+                    parquet.write_table(table)
+                    count += table.num_rows
+            return count
         for row in (row for table in tables for row in table.to_pylist()):
-            line = json.dumps(_json_row(row), ensure_ascii=False, default=str) + "\n"
+            body = row.pop("body", None)
+            plain = plain_row(row)
+            if body is not None:
+                try:
+                    plain["body"] = body.decode()
+                except UnicodeDecodeError:
+                    plain["body_base64"] = base64.b64encode(body).decode()
+            line = json.dumps(plain, ensure_ascii=False, default=str) + "\n"
             writer.write(line.encode("utf-8", "backslashreplace"))
             count += 1
         return count
-
-
-def _json_row(row: dict[str, Any]) -> dict[str, Any]:
-    body = row.pop("body", None)
-    plain = plain_row(row)
-    if body is not None:
-        try:
-            plain["body"] = body.decode()
-        except UnicodeDecodeError:
-            plain["body_base64"] = base64.b64encode(body).decode()
-    return plain
-
-
-def _write_parquet(writer: files.FileWriter | BinaryIO, tables: Iterator[pa.Table]) -> int:
-    count, first = 0, next(tables, pa.schema([]).empty_table())
-    sink = SimpleNamespace(write=writer.write, flush=lambda: None, close=lambda: None, closed=False)
-    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), first.schema, compression="zstd") as parquet:
-        for table in chain([first], tables):
-            parquet.write_table(table)
-            count += table.num_rows
-    return count

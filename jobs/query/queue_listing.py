@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import FOREVER, ListOptions
 from jobs.query.offline_store import OfflineStore, plain_row, row_rules, utc_text
 from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput
@@ -50,7 +50,7 @@ class Listing:
     """A listing and its counters; ``committed`` has the first queue offset to list of each queue."""
 
     offline: OfflineStore
-    options: QueryOptions
+    options: ListOptions
     committed: Mapping[int, int] = field(default_factory=dict)
     lost_units: int = 0
     beyond_end: int = 0
@@ -100,7 +100,7 @@ class Listing:
         """Log offset of the last record of each of ``_ends_of`` the messages that wait for a topic, -1 for none."""
         rules, op_rules = replace(rules, columns=_OF_WAITING), replace(rules, columns=(*_OF_WAITING, "body"))
         waits = Listing(self.offline, self.options)
-        at_any_time = Listing(self.offline, replace(self.options, begin=0, end=2**63 - 1))
+        at_any_time = Listing(self.offline, replace(self.options, begin=0, end=FOREVER))
         ends: dict[tuple[Any, Any], int] = {}
         for table in (table for holding in HOLDING_TOPICS for table in waits._topic(holding, rules)):
             for _, row, waiting in _waiting_rows(table, topic, self.options.queue_id):
@@ -239,7 +239,8 @@ def split_waiting(
         if found is None:
             continue
         fate = ""
-        if (later := _later_copy(row, rows)) is not None:
+        later = next((other for other in rows if _is_later_copy(other, row)), None)
+        if later is not None:
             what = "delivered" if later["topic"] == topic else f"stored again under {later['topic']}"
             fate = f"; {what} at offset {later['commit_log_offset']}"
         elif found.kind == "half" and ended is None:
@@ -261,14 +262,11 @@ def half_places(rows: Sequence[dict[str, Any]]) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _later_copy(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _is_later_copy(other: dict[str, Any], row: dict[str, Any]) -> bool:
+    same = row["uniq_key"] is not None and other["uniq_key"] == row["uniq_key"]
     offset = row["commit_log_offset"]
-    for other in rows:
-        same = row["uniq_key"] is not None and other["uniq_key"] == row["uniq_key"]
-        same |= other["transaction_type"] == "commit" and other["prepared_transaction_offset"] == offset
-        if same and other["commit_log_offset"] > offset:
-            return other
-    return None
+    same |= other["transaction_type"] == "commit" and other["prepared_transaction_offset"] == offset
+    return bool(same and other["commit_log_offset"] > offset)
 
 
 def waiting_text(row: dict[str, Any], waiting: Pending, topic: str) -> str:

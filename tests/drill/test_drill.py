@@ -42,7 +42,7 @@ from support.drilling import (
     unique_keys,
 )
 
-from jobs.contract.options import QueryOptions, RebuildOptions
+from jobs.contract.options import QUESTIONS, RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log import opening
 from jobs.query import query
@@ -271,7 +271,7 @@ class TestOfflineAnswers:
         }
 
         def ask(kind: Any, **more: Any) -> Any:
-            return query.run(QueryOptions(kind=kind, **store, **more), Reporter(quiet=True))
+            return query.run(QUESTIONS[kind](**store, **more), Reporter(quiet=True))
 
         asked = 0
         for name, found in list(crashed.answers["keys"].items())[::25]:

@@ -32,7 +32,7 @@ class TestParsing:
     )
     def test_query_takes_the_store_on_either_side_of_the_question(self, line: str) -> None:
         _, options = parse(["query", *line.split()], JOBS)
-        assert options == job_options.QueryOptions(store="S", kind="key", topic="T", key="K", max_messages=3)
+        assert options == job_options.KeyOptions(store="S", topic="T", key="K", max_messages=3)
 
     @pytest.mark.parametrize(
         "line",

@@ -17,7 +17,7 @@ from support.store_to_start import StoreToStart
 
 from jobs.consumer_offsets.lag import committed_offsets, offsets_in_database, version_of_database
 from jobs.consumer_offsets.plan import OffsetsCopy, read_copies
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import LagOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def lag(root: Path, **more: Any) -> dict[str, Any]:
-    options = QueryOptions(store=str(root), kind="lag", **more)
+    options = LagOptions(store=str(root), **more)
     return query.by_lag(options, OfflineStore(open_store(options)), None)
 
 
@@ -81,7 +81,7 @@ def test_without_queues_no_lag_is_known(root: Path) -> None:
     """Nobody may take it for 0."""
     commit(root, {"T@g": {"0": 7, "1": 0}})
     shutil.rmtree(root / "consumequeue")
-    report = query.run(QueryOptions(store=str(root), kind="lag"), Reporter(quiet=True))
+    report = query.run(LagOptions(store=str(root)), Reporter(quiet=True))
     assert (report.exit_code, report["groups"]) == (1, [{"group": "g", "topic": "T", "queues": 2, "lag": None}])
     (note,) = report["notes"]
     assert note.startswith("the lag of 2 committed offsets is not known")

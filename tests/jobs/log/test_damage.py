@@ -18,7 +18,7 @@ from support.reading import read_segments
 from support.rebuilding import options_for, rebuild_here
 from support.store_builder import Embedded, LogBuilder, Message
 
-from jobs.contract.options import InspectOptions, LoadOptions, QueryOptions
+from jobs.contract.options import InspectOptions, KeyOptions, LoadOptions
 from jobs.contract.reporter import Reporter
 from jobs.log import log_scan
 from jobs.log.log_scan import LogRange, LogReading, RangeKind
@@ -261,7 +261,7 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
     store = open_store(options)
     reading = read_log(store, options, Runner())
     assert reading.records == 6
-    asked = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k", scan=True)
+    asked = KeyOptions(store=str(root), on_damage="stop", topic="T", key="k", scan=True)
     assert query.by_key(asked, OfflineStore(store), Runner())["found"] == 6
     shown = InspectOptions(store=str(root), on_damage="stop", from_offset=0)
     with tasks_here():
@@ -274,7 +274,7 @@ def test_it_goes_on_where_the_scan_went_on(root: Path) -> None:
 
 
 def test_it_says_that_the_log_has_changed(root: Path) -> None:
-    options = QueryOptions(store=str(root), on_damage="stop", kind="key", topic="T", key="k")
+    options = KeyOptions(store=str(root), on_damage="stop", topic="T", key="k")
     store = open_store(options)
     ranges = proven_ranges(read_log(store, options, Runner()).scans)
     find = FindMessages(Wanted(topic="T"), row_rules(store, bodies=False), limit=10)

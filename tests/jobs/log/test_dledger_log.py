@@ -16,7 +16,15 @@ from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
 from support.reading import opened, queue_offsets, read, rebuilt
 from support.rebuilding import options_for, rebuild_here, verify_here
 
-from jobs.contract.options import DamagePolicy, InspectOptions, LogOptions, PublishOptions, QueryOptions
+from jobs.contract.options import (
+    DamagePolicy,
+    IdOptions,
+    InspectOptions,
+    KeyOptions,
+    LogOptions,
+    OffsetOptions,
+    PublishOptions,
+)
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.log import opening
@@ -266,9 +274,9 @@ def test_a_rebuilt_store_verifies_and_answers(tmp_path: Path) -> None:
     given = tuple((name, str(value)) for name, value in sizes.items())
     wanted = log.records[37]
     for options in (
-        QueryOptions(store=str(root), settings=given, kind="key", topic="T", key="k37"),
-        QueryOptions(store=str(root), settings=given, kind="offset", topic="T", queue_id=1, offset=12),
-        QueryOptions(store=str(root), settings=given, kind="id", message_id=f"C0A8000900002A9F{wanted.offset:016X}"),
+        KeyOptions(store=str(root), settings=given, topic="T", key="k37"),
+        OffsetOptions(store=str(root), settings=given, topic="T", queue_id=1, offset=12),
+        IdOptions(store=str(root), settings=given, message_id=f"C0A8000900002A9F{wanted.offset:016X}"),
     ):
         offline = OfflineStore(opening.open_store(options))
         (message,) = query._ANSWERS[options.kind](options, offline, None)["messages"]

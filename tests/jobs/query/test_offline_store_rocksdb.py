@@ -11,7 +11,7 @@ import pytest
 from support import golden
 from support.rebuilding import SETTINGS, rebuild_here
 
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import QUESTIONS
 from jobs.contract.reporter import Reporter
 from jobs.query import query
 from storeformat.errors import MissingInput
@@ -33,9 +33,9 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return files, other
 
 
-def ask(root: Path, **question: Any) -> dict[str, Any]:
+def ask(root: Path, kind: str, **question: Any) -> dict[str, Any]:
     settings = tuple((name, str(STORE.settings[name])) for name in SETTINGS if name in STORE.settings)
-    options = QueryOptions(store=str(root), settings=settings, **question)
+    options = QUESTIONS[kind](store=str(root), settings=settings, **question)
     return dict(query.run(options, Reporter(quiet=True)))
 
 

@@ -11,7 +11,7 @@ from support import golden
 from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
 from support.store_builder import COMMIT, LogBuilder
 
-from jobs.contract.options import LogOptions, QueryOptions
+from jobs.contract.options import KeyOptions, LogOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore, recovered_units
@@ -37,7 +37,7 @@ def answers(log: LogBuilder, tmp_path: Path, topic: str = "T") -> dict[str, dict
     settings = tuple((name, str(value)) for name, value in SMALL.items())
     found = {}
     for way in ("index", "scan"):
-        options = QueryOptions(store=str(root), settings=settings, kind="key", topic=topic, key="k", scan=way == "scan")
+        options = KeyOptions(store=str(root), settings=settings, topic=topic, key="k", scan=way == "scan")
         found[way] = query.by_key(options, OfflineStore(open_store(options)), Runner())
     return found
 

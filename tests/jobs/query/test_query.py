@@ -12,7 +12,7 @@ from support.golden import GoldenStore
 from support.rebuilding import SETTINGS, rules_of_release
 
 from jobs.cli import command_line
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import QUESTIONS, QueryOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
@@ -28,12 +28,10 @@ FEW = [store for store in ANSWERED if store.name in ("base-clean-5.3.3", "base-c
 HELD_IN_MEMORY = {("retention-4.9.8", "TopicOrder", 1)}
 
 
-def options_of(store: GoldenStore, kind: Any, root: Path | None = None, **more: Any) -> QueryOptions:
+def options_of(store: GoldenStore, kind: str, root: Path | None = None, **more: Any) -> Any:
     settings = tuple((name, str(store.settings[name])) for name in SETTINGS if name in store.settings)
     version = rules_of_release(store.version)
-    return QueryOptions(
-        store=str(root or golden.unpack(store)), settings=settings, broker_version=version, kind=kind, **more
-    )
+    return QUESTIONS[kind](store=str(root or golden.unpack(store)), settings=settings, broker_version=version, **more)
 
 
 def ask(options: QueryOptions) -> dict[str, Any]:
@@ -42,7 +40,7 @@ def ask(options: QueryOptions) -> dict[str, Any]:
 
 @pytest.mark.parametrize("store", ANSWERED, ids=str)
 def test_keys(store: GoldenStore) -> None:
-    offline = OfflineStore(open_store(options_of(store, "key")))
+    offline = OfflineStore(open_store(options_of(store, "lag")))
     answers = store.entry["answers"]["queries"]
     assert answers
     for answer in answers:
@@ -78,7 +76,7 @@ def test_places_and_times(store: GoldenStore) -> None:
 
 @pytest.mark.parametrize("store", FEW, ids=str)
 def test_the_log_itself_says_the_same(store: GoldenStore) -> None:
-    options = options_of(store, "key", split_size=10_000, max_messages=1000)
+    options = options_of(store, "key", topic="", key="", split_size=10_000, max_messages=1000)
     offline = OfflineStore(open_store(options))
     runner = Runner()
     for answer in store.entry["answers"]["queries"][:4]:
@@ -100,7 +98,7 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
     root = golden.unpack(store)
     for queue in sorted((root / "batchconsumequeue").glob("*/*"))[:3]:
         place: dict[str, Any] = {"topic": queue.parent.name, "queue_id": int(queue.name)}
-        offline = OfflineStore(open_store(options_of(store, "offset", **place)))
+        offline = OfflineStore(open_store(options_of(store, "lag")))
         with offline.view(**place) as view:
             begin, end = view.begin, view.end
         assert end - begin > len(list(queue.iterdir()))

@@ -16,7 +16,7 @@ from support.here import tasks_here
 from support.rebuilding import rebuild_here
 from support.store_builder import ROLLBACK, LogBuilder, Message, Placed
 
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import QUESTIONS, LagOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
@@ -57,7 +57,7 @@ def _no_spark() -> Iterator[None]:
 def ask(root: Path, kind: Any, **question: Any) -> dict[str, Any]:
     """The report, with offsets in place of messages."""
     settings = tuple((name, str(size)) for name, size in SIZES.items())
-    report = query.run(QueryOptions(store=str(root), settings=settings, kind=kind, **question), Reporter(quiet=True))
+    report = query.run(QUESTIONS[kind](store=str(root), settings=settings, **question), Reporter(quiet=True))
     answer = dict(report)
     assert (answer.pop("job"), answer.pop("kind"), answer.pop("store")) == ("query", kind, str(root))
     assert (answer.pop("status"), report.exit_code) == (("ok", 0) if answer["found"] else ("nothing_found", 1))
@@ -176,7 +176,7 @@ def test_bodies_are_there_where_they_are_asked_for(
 ) -> None:
     settings = tuple((name, str(size)) for name, size in SIZES.items())
     for bodies, body in ((False, None), (True, "one")):
-        options = QueryOptions(store=str(placed[0]), settings=settings, kind=kind, bodies=bodies, **question)
+        options = QUESTIONS[kind](store=str(placed[0]), settings=settings, bodies=bodies, **question)
         message = query.run(options, Reporter(quiet=True))["messages"][0]
         assert (message.get("body"), "body" in message) == (body, bodies)
 
@@ -234,7 +234,7 @@ def test_a_group_is_for_its_own_messages(placed: tuple[Path, list[Placed]], ques
 def test_queues_that_a_broker_would_not_answer_from(placed: tuple[Path, list[Placed]], tmp_path: Path) -> None:
     root = Path(shutil.copytree(placed[0], tmp_path / "store"))
     settings = tuple((name, str(size)) for name, size in SIZES.items())
-    store = OfflineStore(open_store(QueryOptions(store=str(root), settings=settings, kind="lag")))
+    store = OfflineStore(open_store(LagOptions(store=str(root), settings=settings)))
     path = root / "consumequeue" / "T" / "1" / f"{0:020d}"
     path.write_bytes(path.read_bytes() + b"\0")
     (path.parent / f"{200:020d}").touch()  # a broker was making it when it died

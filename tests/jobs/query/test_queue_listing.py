@@ -17,7 +17,7 @@ from support.golden import GoldenStore
 from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
 from support.store_builder import LogBuilder, Placed
 
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import KeyOptions, ListOptions
 from jobs.log.opening import open_store
 from jobs.query import offline_store, query, queue_listing
 from jobs.query.offline_store import OfflineStore
@@ -29,7 +29,7 @@ from udfs.table.find_messages import Wanted
 
 def listed(root: Path, settings: tuple[tuple[str, str], ...] = (), **more: Any) -> dict[str, Any]:
     question = {"topic": "T", "max_messages": 10**6, **more}
-    options = QueryOptions(store=str(root), settings=settings, kind="list", **question)
+    options = ListOptions(store=str(root), settings=settings, **question)
     return query.by_list(options, OfflineStore(open_store(options)), None)
 
 
@@ -63,8 +63,8 @@ def test_a_real_store_lists_what_its_log_has(store: GoldenStore, monkeypatch: py
     monkeypatch.setattr(offline_store, "_BYTES_AT_A_TIME", 30_000)
     root = golden.unpack(store)
     settings = tuple((name, str(store.settings[name])) for name in SETTINGS if name in store.settings)
-    options = QueryOptions(
-        store=str(root), settings=settings, kind="key", max_messages=10**6,
+    options = KeyOptions(
+        store=str(root), settings=settings, topic="", key="", max_messages=10**6,
         broker_version=rules_of_release(store.version),
     )  # fmt: skip
     offline = OfflineStore(open_store(options))
@@ -204,8 +204,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def exported(root: Path, name: str, **more: Any) -> dict[str, Any]:
-    given = {"kind": "list", "topic": "T", "export": str(root.parent / name), **more}
-    options = QueryOptions(store=str(root), **given)
+    options = ListOptions(store=str(root), export=str(root.parent / name), **{"topic": "T", **more})
     return query.by_list(options, OfflineStore(open_store(options)), None)
 
 

@@ -24,7 +24,7 @@ from support.store_builder import BORN_HOST_V6, STORE_HOST_V6, LogBuilder, Messa
 from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_store
 from support.timer_model import TimerStart
 
-from jobs.contract.options import QueryOptions
+from jobs.contract.options import KeyOptions, OffsetOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.queue_runs import all_runs
 from jobs.query import query
@@ -219,7 +219,7 @@ def test_every_name_can_be_asked_for(log: LogBuilder, tmp_path: Path) -> None:
         assert isinstance(message.topic, str)
         common = {"store": str(root), "settings": settings, "topic": message.topic, "broker_version": "5.5"}
         place = {"queue_id": message.queue_id, "offset": message.queue_offset}
-        (row,) = query.run(QueryOptions(kind="offset", **common, **place), Reporter(quiet=True))["messages"]
+        (row,) = query.run(OffsetOptions(**common, **place), Reporter(quiet=True))["messages"]
         assert row["commit_log_offset"] == placed.offset
         assert (row["topic"], row["tags"], row["keys"]) == (
             message.topic,
@@ -228,7 +228,7 @@ def test_every_name_can_be_asked_for(log: LogBuilder, tmp_path: Path) -> None:
         )
         assert row["born_host"].strip("[]").startswith(message.born_host[0][:8])
         for key in row["keys"]:
-            keyed = query.run(QueryOptions(kind="key", key=key, **common), Reporter(quiet=True))["messages"]
+            keyed = query.run(KeyOptions(key=key, **common), Reporter(quiet=True))["messages"]
             assert placed.offset in [found["commit_log_offset"] for found in keyed]
 
 
