@@ -81,10 +81,6 @@ class OfflineStore:
 
     store: OpenedStore
 
-    @property
-    def min_phy_offset(self) -> int:
-        return self.store.segments[0].base
-
     def record_at(self, offset: int, *, bodies: bool = False) -> dict[str, Any] | None:
         """Record at a commit-log offset; its body CRC is checked."""
         segment = segment_at(self.store.segments, offset)
@@ -126,7 +122,7 @@ class OfflineStore:
         return recovered_units(contents, len(entries), batch=kind == BATCH_CONSUME_QUEUE)
 
     def _served(self, units: Structs) -> Structs:
-        return units[(units["size"] > 0) & (units["phy_offset"] >= self.min_phy_offset)]
+        return units[(units["size"] > 0) & (units["phy_offset"] >= self.store.segments[0].base)]
 
     @contextmanager
     def view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
@@ -223,7 +219,7 @@ class RocksDbStore(OfflineStore):
         return rocksdb_queues_in(locations.join(self.store.root, self.store.queues_in.database))
 
     def _range(self, queues: RocksDbQueues, queue: Queue) -> tuple[int, int]:
-        begin, end = queues.range_of(queue, self.min_phy_offset)
+        begin, end = queues.range_of(queue, self.store.segments[0].base)
         if end == 0:
             path = locations.join(queues.database.path, queue[0].decode(), str(queue[1]))
             raise MissingInput("the store has no such consume queue", path=path, advice="--scan reads the log")
