@@ -1,14 +1,4 @@
-"""``query``: the broker's answers, offline; ``--scan`` reads the log itself, without queues and index.
-
-=======  ======================================================================================
-key      ``queryMsgByKey``: the index, newest file first, at most 64 entries a broker looks at
-id       ``queryMsgById``: an offsetMsgId leads into the log; a UNIQ_KEY is a key of its topic
-offset   ``queryMsgByOffset``: the unit of a queue leads into the log
-time     ``searchOffset``: binary search in a queue by the store times of its records
-list     the messages of a topic in the order of its queues, or a file of them
-lag      the committed offsets of groups beside the ends of their queues
-=======  ======================================================================================
-"""
+"""``query``: the broker's answers, offline; ``--scan`` reads the log itself, without queues and index."""
 
 from __future__ import annotations
 
@@ -40,7 +30,7 @@ from storeformat.storage import files, local_files, locations
 from udfs.table.find_messages import FindEndedHalf, FindMessages, FindTime, Wanted
 from udfs.table.proven_ranges import ProvenRange, proven_ranges
 
-_MOST = 64
+_MOST = 64  # as many entries of the index as a broker looks at
 _NOT_IN_INDEX = "the index does not have it; --scan reads the log itself, verify compares both"
 _NOTHING_FOUND = {
     "key": _NOT_IN_INDEX,
@@ -127,7 +117,7 @@ def _indexed_under(
 
 
 def by_id(options: asked.IdOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """The message with an offsetMsgId, or with a UNIQ_KEY of a topic."""
+    """The message at the log offset of an offsetMsgId, or under a UNIQ_KEY of a topic."""
     if options.topic:
         return by_key(options, offline, runner)
     parsed = message_ids.parse_offset_message_id(options.message_id)
@@ -138,7 +128,7 @@ def by_id(options: asked.IdOptions, offline: OfflineStore, runner: Runner | None
 
 
 def by_offset(options: asked.OffsetOptions, offline: OfflineStore, runner: Runner | None) -> dict[str, Any]:
-    """The message at a queue offset."""
+    """The message to which the unit at a queue offset leads."""
     if runner is not None:
         wanted = Wanted(topic=options.topic, queue_id=options.queue_id, queue_offset=options.offset)
         return _messages(find(options, offline, runner, wanted))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -35,27 +34,12 @@ class Verdicts:
     hazard_counts: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
-    def differ(
-        self,
-        subject: Subject,
-        cause: str,
-        *,
-        position: int | None = None,
-        expected: object = None,
-        found: object = None,
-        count: int = 1,
-    ) -> None:
-        """Add ``count`` differences of one cause, and show the first."""
-        self.counts[cause] += count
-        if len(self.differences) < LISTED:
-            row = {"position": position, "cause": cause, "expected": expected, "found": found}
-            self.differences.append({**vars(subject), **row})
-
-    def differ_by(self, subject: Subject, findings: Iterable[Finding]) -> None:
+    def differ(self, subject: Subject, *findings: Finding) -> None:
         for one in findings:
-            self.differ(
-                subject, one.cause, position=one.position, expected=one.expected, found=one.found, count=one.count
-            )
+            self.counts[one.cause] += one.count
+            if len(self.differences) < LISTED:
+                row = {"position": one.position, "cause": one.cause, "expected": one.expected, "found": one.found}
+                self.differences.append({**vars(subject), **row})
 
     def warn(self, subject: Subject, hazard: str, what: str, *, advice: str | None = None, **facts: Any) -> None:
         self.hazard_counts[hazard] += 1

@@ -19,6 +19,7 @@ from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.index_check import IndexCheck, IndexComparison, Rows
+from storeformat.queues.queue_check import Finding
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
 from storeformat.store.settings import ENTRIES, SEGMENT_SIZE, SLOTS
@@ -70,9 +71,9 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
     for entry in files.list_directory(locations.join(store.root, INDEX)) or []:
         path = f"{INDEX}/{entry.name}"
         if entry.is_directory or not index_file.is_index_file_name(entry.name):
-            verdicts.differ(Subject(INDEX, path), "extra_file", found="no name of an index file")
+            verdicts.differ(Subject(INDEX, path), Finding("extra_file", found="no name of an index file"))
         elif entry.size != settings.index_file_size:
-            verdicts.differ(Subject(INDEX, path), "wrong_size", expected=settings.index_file_size, found=entry.size)
+            verdicts.differ(Subject(INDEX, path), Finding("wrong_size", 1, None, settings.index_file_size, entry.size))
         else:
             with files.RangeReader(entry.path) as reader:
                 header = index_file.parse_header(reader.read(0, index_file.HEADER_SIZE))
@@ -96,7 +97,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
             one.differ("missing_key", absent, None, "entries of tags", None)
         with_tags |= one.with_tags
         explained.update(one.explained)
-        verdicts.differ_by(Subject(INDEX, check.path), one.differences.values())
+        verdicts.differ(Subject(INDEX, check.path), *one.differences.values())
     with Readers() as readers:
         explained.update(_judge_sequence(run, compared, compared.task.rows(readers), dispatched))
     for kind, text in (
@@ -142,7 +143,7 @@ def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, disp
         if again > 0 and row <= rows.find(first + 1):
             explained["doubled"] += again
         elif again > 0:
-            verdicts.differ(subject, "extra_entry", found="entries that another file holds", count=again)
+            verdicts.differ(subject, Finding("extra_entry", again, found="entries that another file holds"))
         elif missing and is_segment_start and (not is_first or one.first_time_diff == 0):
             verdicts.warn(
                 subject,
@@ -170,10 +171,10 @@ def _miss(run: Verification, subject: Subject, gap: IndexComparison, whole_files
     missing = gap.missing
     if missing and whole_files:
         count = -(-missing // (run.store.settings.number(ENTRIES) - 1))
-        first = gap.differences["missing_key"].expected
-        run.verdicts.differ(Subject(INDEX), "missing_file", expected={"entries": missing, "first": first}, count=count)
+        expected = {"entries": missing, "first": gap.differences["missing_key"].expected}
+        run.verdicts.differ(Subject(INDEX), Finding("missing_file", count, expected=expected))
     else:
-        run.verdicts.differ_by(subject, gap.differences.values())
+        run.verdicts.differ(subject, *gap.differences.values())
 
 
 def _judge_slot_counts(compared: IndexCompared) -> None:

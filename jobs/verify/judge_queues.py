@@ -17,6 +17,7 @@ from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent, leading
 from storeformat.limits import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
+from storeformat.queues.queue_check import Finding
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.light_queues import LIGHT_PREFIX
 from storeformat.storage import files, locations
@@ -94,7 +95,8 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
         planned = compared.planned.get(queue, [])
         for name in [entry.name for entry in directory.entries() if not entry.is_directory]:
             if not is_file_name(name) or int(name) % file_size:
-                run.verdicts.differ(compared.subject(queue, name), "extra_file", found="no name of a file of the queue")
+                stray = Finding("extra_file", found="no name of a file of the queue")
+                run.verdicts.differ(compared.subject(queue, name), stray)
             elif int(name) not in planned:
                 before = file_size // unit if planned and int(name) < planned[0] else 0
                 compare.append(PlannedQueueFile(artefact, queue, int(name), Slices.of(), before))
@@ -141,9 +143,8 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
             missing = len(before) - sum(base in before for base in there)
             if missing:
                 first = next(base for base in before if base not in results)
-                run.verdicts.differ(
-                    compared.subject(queue, first), "missing_file", expected="units of deleted messages", count=missing
-                )
+                lost = Finding("missing_file", missing, expected="units of deleted messages")
+                run.verdicts.differ(compared.subject(queue, first), lost)
     if totals["lagging"]:
         judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
     for name, text in _NOTES.items():
@@ -191,20 +192,20 @@ def _judge_file(
         if result.size == 0 and is_last:
             verdicts.warn(subject, "empty_file", _HAZARDS["empty_file"], advice=advice)
         else:
-            verdicts.differ(subject, "wrong_size", expected="the length of all others", found=result.size)
+            verdicts.differ(subject, Finding("wrong_size", expected="the length of all others", found=result.size))
         return
     totals.update(units.counts)
     for one in units.differences:
         if result.size is None:
-            verdicts.differ(subject, "missing_file", expected=f"{one.count} units")
+            verdicts.differ(subject, Finding("missing_file", expected=f"{one.count} units"))
         elif one.cause == "extra_unit" and not file.pre_blanks and not len(file.slices):
             has_light_queues = any(topic.startswith(LIGHT_PREFIX) for topic, _ in compared.results)
             if has_light_queues and file.queue not in compared.planned:
                 totals["multi_dispatch"] += 1
             else:
-                verdicts.differ(subject, "extra_file", found=f"{one.count} units of messages of the log")
+                verdicts.differ(subject, Finding("extra_file", found=f"{one.count} units of messages of the log"))
         else:
-            verdicts.differ_by(subject, [one])
+            verdicts.differ(subject, one)
     for one in units.hazards if result.size is not None else ():
         if one.cause == "units_beyond_log" and run.cut:
             totals["after_cut"] += one.count

@@ -12,6 +12,7 @@ from dataclasses import replace
 from jobs.rebuild.rocksdb_database import batches_of_parts, ends_of_queues, plan_database
 from jobs.verify.differences import Subject, Verification
 from jobs.verify.judge_queues import judge_lag
+from storeformat.queues.queue_check import Finding
 from storeformat.queues.rocksdb_check import PairsComparison
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.storage import files, locations
@@ -33,7 +34,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     counts = Counter(queues=len(queues_in_log), consume_queue_units=sum(part.count for part in slices))
     if not files.exists(locations.join(directory, CURRENT)):
         if slices or not files.exists(directory):
-            run.verdicts.differ(Subject(name, name), "missing_file", expected="a RocksDB database")
+            run.verdicts.differ(Subject(name, name), Finding("missing_file", expected="a RocksDB database"))
             run.verdicts.counts["missing_unit"] += counts["consume_queue_units"]
         return counts, -1
     with rocksdb_queues_in(directory) as queues:
@@ -77,9 +78,9 @@ def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, unit
     subject = Subject(name, name)
     if dispatched is None:
         if units and not unclean:
-            run.verdicts.differ(subject, "wrong_end", expected="how far the log is dispatched")
+            run.verdicts.differ(subject, Finding("wrong_end", expected="how far the log is dispatched"))
     elif dispatched > run.reading.end and not run.cut:
-        run.verdicts.differ(subject, "checkpoint_ahead", expected=run.reading.end, found=dispatched)
+        run.verdicts.differ(subject, Finding("checkpoint_ahead", expected=run.reading.end, found=dispatched))
 
 
 def _judge_ends(
@@ -96,15 +97,15 @@ def _judge_ends(
         stored, subject = found.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
         last = (end.last[1], end.last[0])
         if stored.last != last and not _lags(queues, queue, stored, end, dispatched):
-            run.verdicts.differ(subject, "wrong_end", expected=list(last), found=stored.last and list(stored.last))
+            run.verdicts.differ(subject, Finding("wrong_end", 1, None, list(last), stored.last and list(stored.last)))
         first = stored.first
         if first is not None and first[0] >= run.reading.begin and first[1] > end.first[0]:
-            run.verdicts.differ(subject, "wrong_end", expected=[end.first[1], end.first[0]], found=list(first))
+            run.verdicts.differ(subject, Finding("wrong_end", expected=[end.first[1], end.first[0]], found=list(first)))
     for queue, stored in found.items():
         if queue in expected or stored.last is None or not selects(topics, *_named(queue)):
             continue
         if run.reading.begin <= stored.last[0] < run.reading.end and stored.last[1] >= 0 and not _unknown(run, stored):
-            run.verdicts.differ(Subject(name, name, *_named(queue)), "wrong_end", found=list(stored.last))
+            run.verdicts.differ(Subject(name, name, *_named(queue)), Finding("wrong_end", found=list(stored.last)))
 
 
 def _unknown(run: Verification, stored: StoredEnds) -> bool:
@@ -130,10 +131,9 @@ def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) ->
     for queue, compared in by_queue.items():
         totals.update(before_log=compared.before_log, beyond=compared.beyond, lagging=compared.lagging)
         if (first := compared.first) is not None:
-            run.verdicts.differ(
-                Subject(name, name, *_named(queue)), first.cause, position=first.queue_offset, count=0,
-                expected=first.expected and list(first.expected), found=first.found and list(first.found),
-            )  # fmt: skip
+            expected, found_ = (values and list(values) for values in (first.expected, first.found))
+            shown = Finding(first.cause, 0, first.queue_offset, expected, found_)
+            run.verdicts.differ(Subject(name, name, *_named(queue)), shown)
         run.verdicts.counts.update(compared.counts)
     run.verdicts.note_count(totals["before_log"], "units point before the log's start: the broker removes them in time")
     run.verdicts.note_count(totals["beyond"], "units are after the ends of their queues: the broker writes over them")

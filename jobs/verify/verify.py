@@ -34,6 +34,7 @@ from jobs.verify.judge_index import compare_index, judge_index
 from jobs.verify.judge_queues import compare_queues, first_place, judge_queues
 from jobs.verify.judge_rocksdb import judge_rocksdb
 from storeformat.log.segments import segment_with
+from storeformat.queues.queue_check import Finding
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
@@ -196,10 +197,10 @@ def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
     if size is None:
-        verdicts.differ(_CHECKPOINT, "missing_file")
+        verdicts.differ(_CHECKPOINT, Finding("missing_file"))
         return None
     if size < FIELDS.size:
-        verdicts.differ(_CHECKPOINT, "wrong_size", expected=f"at least {FIELDS.size}", found=size)
+        verdicts.differ(_CHECKPOINT, Finding("wrong_size", expected=f"at least {FIELDS.size}", found=size))
         return None
     return parse_checkpoint(files.read_range(path, 0, FIELDS.size))
 
@@ -220,13 +221,8 @@ def judge_checkpoint(
     for number, (name, value) in enumerate(vars(checkpoint).items()):
         limit = limits.get(name)
         if limit is not None and value > limit:
-            verdicts.differ(
-                _CHECKPOINT,
-                "checkpoint_ahead",
-                position=8 * number,
-                expected={name: f"at most {limit}"},
-                found={name: value},
-            )
+            ahead = Finding("checkpoint_ahead", 1, 8 * number, {name: f"at most {limit}"}, {name: value})
+            verdicts.differ(_CHECKPOINT, ahead)
 
 
 @dataclass(frozen=True)
@@ -276,10 +272,9 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
             elif stored.topics is not None and topic not in stored.topics and not topic.startswith(_SYSTEM_TOPICS):
                 deleted += 1
             else:
-                verdicts.differ(
-                    replace(stored.subject, topic=topic, queue_id=queue_id), "beyond_end",
-                    expected={"at most": highest}, found={"group": group, "committed": committed},
-                )  # fmt: skip
+                subject = replace(stored.subject, topic=topic, queue_id=queue_id)
+                found = {"group": group, "committed": committed}
+                verdicts.differ(subject, Finding("beyond_end", 1, None, {"at most": highest}, found))
     verdicts.note_count(below, "committed offsets are before the first message of their queue: groups read from there")
     verdicts.note_count(deleted, "committed offsets are of topics that are not configured, and beyond their queues")
     return count
@@ -291,7 +286,8 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
     if sound or stored.file.is_absent:
         if not main.value and stored.groups and not stored.live:
             found = {"offsets": 0} if sound else {"file": "absent"}
-            verdicts.differ(stored.subject, "no_committed_offsets", expected={"groups": stored.groups}, found=found)
+            groups = {"groups": stored.groups}
+            verdicts.differ(stored.subject, Finding("no_committed_offsets", expected=groups, found=found))
         return
     if stored.unclean and stored.file.taken is backup:
         verdicts.warn(
@@ -303,7 +299,9 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
         )
         return
     cause = "missing_file" if main.content is FileState.ABSENT else "torn_file"
-    said = {"file": main.content.value, "why": main.why or None, ".bak": backup.content.value}
+    said = {"file": main.content.value, ".bak": backup.content.value}
+    if main.why:
+        said["why"] = main.why
     if stored.file.taken is backup:
         said[".bak entries"] = str(len(backup.value))
-    verdicts.differ(stored.subject, cause, expected="JSON", found={name: text for name, text in said.items() if text})
+    verdicts.differ(stored.subject, Finding(cause, expected="JSON", found=said))

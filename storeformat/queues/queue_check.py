@@ -30,10 +30,10 @@ class Finding:
     """Faults of one cause in a file: their number, byte and fields of the first (None: not there)."""
 
     cause: str
-    count: int
-    position: int | None
-    expected: object
-    found: object
+    count: int = 1
+    position: int | None = None
+    expected: object = None
+    found: object = None
 
 
 @dataclass(frozen=True)
