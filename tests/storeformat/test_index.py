@@ -373,21 +373,6 @@ def test_queries_of_any_bytes_end(content: bytes, slots: int, hashed: int) -> No
     assert number_of_entries <= header.entries
 
 
-@pytest.mark.golden
-@pytest.mark.parametrize("store", golden.stores(lambda store: "answers" in store.entry), ids=str)
-def test_queries_are_answered_as_the_real_broker_did(store: golden.GoldenStore) -> None:
-    slots = int(store.settings["maxHashSlotNum"])
-    contents = [path.read_bytes() for path in sorted((golden.unpack(store) / "index").iterdir())]
-    files = [(ix.parse_header(content), reader(content)) for content in contents]
-    queries = store.entry["answers"]["queries"]
-    assert queries
-    for query in queries:
-        hashed = ix.key_hash(query["topic"], query["key"])
-        max_num = min(query["maxNum"], 64)
-        found = ix.query_offsets(files, slots, hashed, max_num=max_num, begin=query["begin"], end=query["end"])
-        assert sorted(offset for offset in found if offset >= store.min_offset) == query["commitLogOffsets"], query
-
-
 # --------------------------------------------------------------------------------------------------- index check
 @st.composite
 def records(draw: st.DrawFn, *, tags: bool = False) -> list[list[Entry]]:

@@ -344,20 +344,14 @@ def test_messages_before_the_time_take_no_room(tmp_path: Path) -> None:
     assert scanned(root, "key", key="other") == []
 
 
-def test_messages_without_a_place_in_a_queue_take_no_room(tmp_path: Path) -> None:
+def test_messages_that_are_not_wanted_take_no_room(tmp_path: Path) -> None:
     log = LogBuilder()
     for _ in range(70):
         log.message(topic="T", sys_flag=ROLLBACK)
-    placed = log.message(topic="T")
-    assert scanned(log.write(tmp_path), "offset", queue_id=0, offset=0) == [placed.offset]
-
-
-def test_messages_of_other_topics_take_no_room(tmp_path: Path) -> None:
-    log = LogBuilder()
-    for _ in range(70):
         log.message(topic="Other", keys="k")
     placed = log.message(topic="T", keys="k")
-    assert scanned(log.write(tmp_path), "key", key="k") == [placed.offset]
+    root = log.write(tmp_path)
+    assert scanned(root, "offset", queue_id=0, offset=0) == scanned(root, "key", key="k") == [placed.offset]
 
 
 # ------------------------------------------------------------------------------------------------ as a person sees them

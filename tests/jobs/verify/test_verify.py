@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -137,16 +136,6 @@ def test_topic_and_index_do_not_go_together(root: Path, capsys: pytest.CaptureFi
     code, report = run(capsys, root, "--topic", "A", "--only", "index")
     assert code == 64
     assert "index" in report["error"]
-
-
-def test_messages_that_no_queue_has_after_the_next_start_are_differences(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A broker that was killed goes on where its furthest queue ends; here nothing is left that it could start from."""
-    shutil.rmtree(root / "consumequeue")
-    shutil.rmtree(root / "index")
-    code, report = run(capsys, root)
-    assert (code, report["status"]) == (1, "differences")
 
 
 def test_a_log_that_lacks_a_segment_is_verified_as_far_as_it_goes(
