@@ -18,9 +18,9 @@ def main() -> int:
     if str(HERE.parent) not in sys.path and HERE.parent.is_dir():
         sys.path.insert(0, str(HERE.parent))
     try:
-        from jobs.cli import command_line, standard_streams  # noqa: PLC0415  (only now the path is right)
+        from jobs.cli import command_line  # noqa: PLC0415  (only now the path is right)
 
-        standard_streams.make_usable()
+        command_line.make_usable()
         return command_line.main(sys.argv[1:])
     except KeyboardInterrupt:
         return 130  # before anything was begun

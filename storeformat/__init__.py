@@ -17,7 +17,7 @@ what Java does with text and numbers       ``javacompat``, ``javaproperties``
 =========================================  =============================================================================
 
 FORMAT.md has all layouts. Format modules take buffers and columns (``arrays``) and return columns; ``errors`` has the
-exceptions.
+exceptions and limits.
 """
 
 __version__ = "1.0.0"

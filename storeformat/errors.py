@@ -129,3 +129,8 @@ class RecordDefect(IntEnum):
     OLDER_LOG = 13, "a segment starts with records of an older log"
     BAD_ENTRY = 14, "the head of a DLedger entry contradicts its place or the record in it"
     ENTRY_OUT_OF_ORDER = 15, "a DLedger entry does not follow the one before it (index or term)"
+
+
+READ_WHOLE = 256 << 20  # bytes of a file that is parsed whole: no broker, Delta table or rebuild has a larger one
+MAPPED_FILE = (1 << 31) - 1  # bytes of a queue file: a broker maps its files with an int length
+LISTED = 1_000  # rows of a list in a report; counts are complete

@@ -1,1 +1,1 @@
-"""The ``command_line``, its ``standard_streams``, and ``demo``, which runs other jobs."""
+"""The ``command_line``, and ``demo`` and ``recover``, which run other jobs."""

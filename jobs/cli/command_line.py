@@ -21,7 +21,6 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jobs.cli import standard_streams
 from jobs.contract import options as job_options
 from jobs.contract.options import QUESTIONS, JobOptions, LogOptions, QueryOptions
 from jobs.contract.report import (
@@ -304,9 +303,9 @@ def deliver(report: Report, options: job_options.JobOptions) -> int:
             print(report.to_text(verbose=options.verbose))  # noqa: T201
         sys.stdout.flush()
     except BrokenPipeError:  # its reader has gone: `... | head`
-        standard_streams.end_stdout()
+        end_stdout()
     except OSError as error:
-        standard_streams.end_stdout()
+        end_stdout()
         print(f"error: the report cannot be written: {error.strerror or error} (stdout)", file=sys.stderr)  # noqa: T201
         code = code or WriteFailed.exit_code
     return code
@@ -419,3 +418,30 @@ def split_command_line(arguments: Sequence[str], jobs: Collection[str]) -> tuple
         else:
             break
     return list(arguments[:at]), list(arguments[at:])
+
+
+def make_usable() -> None:
+    """Open closed streams as /dev/null, so that no other file gets their number; stderr ignores write errors."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # noqa: PERF203  (three times)
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
+    written = io.BufferedWriter(_Careless(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(written, encoding, "backslashreplace", write_through=True)
+
+
+def end_stdout() -> None:
+    """Discard what stdout could not write; the interpreter would retry it at exit and return 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Careless(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes

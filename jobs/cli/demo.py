@@ -22,7 +22,7 @@ from jobs.report import views
 from jobs.spark import session
 from jobs.table import messages_table
 from jobs.table.load import Load
-from storeformat.storage import files, outputs
+from storeformat.storage import files
 from storeformat.store.layout import CONSUME_QUEUE, INDEX
 
 _TOPICS_SHOWN = 5
@@ -67,8 +67,8 @@ def run(options: DemoOptions, reporter: Reporter) -> Report:
 @contextmanager
 def _workplace(options: DemoOptions) -> Iterator[Path]:
     if options.output is not None:
-        path = Path(outputs.resolved(options.output))
-        outputs.refuse_used_directory(str(path))
+        path = Path(files.resolved(options.output))
+        files.refuse_used_directory(str(path))
         files.make_directory(str(path))
         yield path
         return

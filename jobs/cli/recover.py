@@ -15,15 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, Artefact
-from jobs.contract.options import PublishOptions, RebuildOptions, RecoverOptions
+from jobs.contract.options import (
+    ARTEFACTS,
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    MADE,
+    TIMERS,
+    Artefact,
+    PublishOptions,
+    RebuildOptions,
+    RecoverOptions,
+)
 from jobs.contract.report import Report, counted, job_command, losses_text, reason_lines, size_text
 from jobs.contract.reporter import Reporter
 from jobs.preflight import preflight
 from jobs.publish import backups, publish, swap
 from jobs.rebuild import rebuild
 from storeformat.errors import DamagedLog, MissingInput, Refused
-from storeformat.storage import files, local_status, locations, outputs
+from storeformat.storage import files, locations
 from storeformat.store.layout import BACKUP, is_file_name
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import read_settings
@@ -47,7 +56,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     done: list[str] = []
     made: set[str] = set()
     losses: dict[str, Any] = {}
-    root = outputs.resolved(locations.absolute(options.store))
+    root = files.resolved(locations.absolute(options.store))
     if options.yes:
         backups.refuse_other_user(root)
     if (log := _repaired_before(root, options)) is not None:
@@ -105,11 +114,11 @@ def _rebuild(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
     """The rebuild that takes the reasons away, with ``--yes`` made, else its dry run; past damage if the log is not
     sound. None if nothing can be made: no copy shows how far groups had read.
     """
-    work, device = _work_of(options), local_status.device_of
+    work, device = _work_of(options), files.device_of
     above = locations.parent_of(work)
     while not files.exists(above):
         above = locations.parent_of(above)
-    if device(above) != device(outputs.resolved(options.store)):
+    if device(above) != device(files.resolved(options.store)):
         advice = f"name another with --work DIR, such as {locations.join(options.store, BACKUP, 'recover')}"
         raise Refused("this is not on the file system of the store", path=work, advice=advice)
     only = {artefact for part in parts for artefact in _PARTS[part]}

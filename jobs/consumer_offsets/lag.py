@@ -7,9 +7,15 @@ from typing import Any
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations, rocksdb
-from storeformat.store.config import fastjson
-from storeformat.store.config.config_files import FileState, Offsets, decode_consumer_offsets, read_offsets
-from storeformat.store.config.consumer_offsets import DataVersion, data_version
+from storeformat.store.config import config_files
+from storeformat.store.config.config_files import (
+    DataVersion,
+    FileState,
+    Offsets,
+    data_version,
+    decode_consumer_offsets,
+    read_offsets,
+)
 from storeformat.store.queue_ends import offset_at, queue_ends
 from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
@@ -38,7 +44,7 @@ def offsets_in_database(path: str) -> Offsets:
     try:
         with rocksdb.reading(path, ("default",)) as database:
             for key, value in database.pairs("default"):
-                document = fastjson.parse(value.decode("utf-8", "replace"))
+                document = config_files.parse(value.decode("utf-8", "replace"))
                 offsets = document.get("offsetTable") if isinstance(document, dict) else None
                 table[key.decode("utf-8", "replace")] = offsets or {}
         return decode_consumer_offsets({"offsetTable": table})

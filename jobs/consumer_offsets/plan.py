@@ -27,17 +27,22 @@ from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore, Refused
 from storeformat.record.pending import RETRY_PREFIX
 from storeformat.storage import locations
-from storeformat.store.config.config_files import CONFIG, ConfigCopy, FileState, Offsets, read_config, read_offsets
-from storeformat.store.config.consumer_offsets import (
+from storeformat.store.config.config_files import (
+    CONFIG,
     OFFSETS,
     OFFSETS_WITH_LIGHT_GROUPS,
     SYSTEM_GROUPS,
+    ConfigCopy,
     DataVersion,
+    FileState,
+    Offsets,
     consumer_offsets_json,
     data_version,
     highest_committed,
     known_groups,
     offsets_before_tear,
+    read_config,
+    read_offsets,
 )
 from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store, rocksdb_queues
 from storeformat.store.settings import Settings

@@ -9,8 +9,7 @@ import numpy as np
 
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
-from storeformat.record.dispatch import topic_names
-from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX, topic_names
 from storeformat.storage import locations
 from storeformat.store.queue_ends import offset_at, queue_ends
 from udfs.log.staged_files import Readers

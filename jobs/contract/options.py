@@ -3,13 +3,158 @@
 from __future__ import annotations
 
 import argparse
+import re
+import zoneinfo
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from jobs.contract import option_values as read
-from jobs.contract.option_values import ARTEFACTS, JUDGED, Artefact, Given
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
+from storeformat.store.broker_rules import rules_of
+from storeformat.store.setting_names import EFFECTS, nearest_names
+
+Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "delay-offsets", "timers"]
+ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")
+"""What a broker derives from its log."""
+CONSUMER_OFFSETS: Artefact = "consumer-offsets"
+JUDGED: tuple[Artefact, ...] = (*ARTEFACTS, CONSUMER_OFFSETS)
+"""What ``verify`` checks."""
+DELAY_OFFSETS: Artefact = "delay-offsets"
+TIMERS: Artefact = "timers"
+MADE: tuple[Artefact, ...] = (*JUDGED, DELAY_OFFSETS, TIMERS)
+"""What ``rebuild`` can make."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """argparse settings of one option; ``flag`` if it differs from the field's name, ``many`` if it is repeatable."""
+
+    value: Callable[[str], Any] | tuple[str, ...]
+    metavar: str | None = None
+    flag: str | None = None
+    many: bool = False
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    if value >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    value = natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("0 is too small")
+    return value
+
+
+def milliseconds(text: str) -> int:
+    """Milliseconds since 1970, given as such or as ISO 8601 with a zone."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither milliseconds since 1970 nor a time with its zone, such as 2026-01-31T23:59:59.123Z"
+        )
+    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)
+
+
+def release(text: str) -> str:
+    """A release or the name of a set of rules."""
+    try:
+        rules_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def path(text: str) -> str:
+    """A path or URI; ``~`` is expanded, and ``file:/x`` becomes ``file:///x``."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    if re.match("[a-z][a-z0-9+.-]+:/[^/]", text, re.I) and not text.startswith("file:"):
+        raise argparse.ArgumentTypeError(f"{text} has one slash after its scheme; a URI has two, a local path ./ first")
+    if text.rstrip("/").endswith(":") and "://" in text and not text.startswith("file:"):
+        raise argparse.ArgumentTypeError(f"{text} is incomplete: it has a scheme and no path")
+    if text.startswith("file:/") and not text.startswith("file://"):
+        return "file://" + text.removeprefix("file:")
+    return str(Path(text).expanduser()) if text == "~" or text.startswith("~/") else text
+
+
+def name(text: str) -> str:
+    """A name that is not blank."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Name and value of a broker setting."""
+    name, equals, value = (side.strip() for side in text.partition("="))
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    if name not in EFFECTS:
+        near = " or ".join(nearest_names(name))
+        raise argparse.ArgumentTypeError(f"brokers know no setting {name!r}" + (f"; is it {near}?" if near else ""))
+    return name, value
+
+
+def time_zone(text: str) -> str:
+    """The name of a time zone."""
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise argparse.ArgumentTypeError(f"{text}: no such time zone") from None
+    return text
+
+
+def topic_filter(text: str) -> TopicFilter:
+    """The filter ``TOPIC`` or ``TOPIC:QUEUE``."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a topic needs a name")
+    named = TopicFilter.parse(text)
+    strange = {"/", "\0"} if named.topic.startswith("%LMQ%") else {"/", "\0", ":"}  # no broker judges light queues
+    if strange & {*named.topic} or named.topic in (".", ".."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a topic; one queue is TOPIC:QUEUE")
+    return named
+
+
+def artefacts(text: str, known: tuple[Artefact, ...] = JUDGED) -> tuple[Artefact, ...]:
+    """The artefacts of a comma-separated list."""
+    named = {part.strip() for part in text.split(",")}
+    unknown = sorted(named - set(known))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(known)}")
+    return tuple(name for name in known if name in named)
+
+
+def rebuilt_artefacts(text: str) -> tuple[Artefact, ...]:
+    """The artefacts of a comma-separated list that ``rebuild`` can make."""
+    return artefacts(text, MADE)
+
+
+def paths(text: str) -> tuple[str, ...]:
+    """The paths of a comma-separated list."""
+    named = tuple(path(part.strip()) for part in text.split(",") if part.strip())
+    if not named:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return named
+
 
 DamagePolicy = Literal["fail", "stop", "salvage"]
 QueueStoreKind = Literal["file", "rocksdb"]
@@ -18,35 +163,33 @@ Boundary = Literal["lower", "upper"]
 
 Options = TypeVar("Options", bound="JobOptions")
 
-FILE, DIR, ROOT = Given(read.path, "FILE"), Given(read.path, "DIR"), Given(read.path, "ROOT")
-RELEASE = Given(read.release, "RELEASE")
-NUMBER, COUNT, TIME = Given(read.natural, "N"), Given(read.positive, "N"), Given(read.milliseconds, "MS")
-CommitLog = Annotated[
-    tuple[str, ...], Given(read.paths, "PATH[,PATH]"), "where the segments are, if not in ROOT/commitlog"
-]
+FILE, DIR, ROOT = Given(path, "FILE"), Given(path, "DIR"), Given(path, "ROOT")
+RELEASE = Given(release, "RELEASE")
+NUMBER, COUNT, TIME = Given(natural, "N"), Given(positive, "N"), Given(milliseconds, "MS")
+CommitLog = Annotated[tuple[str, ...], Given(paths, "PATH[,PATH]"), "where the segments are, if not in ROOT/commitlog"]
 Settings = Annotated[
     tuple[tuple[str, str], ...],
-    Given(read.setting, "NAME=VALUE", "--set", many=True),
+    Given(setting, "NAME=VALUE", "--set", many=True),
     "a setting under its broker.conf name, which overrides the file; repeatable",
 ]
 Replicas = Annotated[
     tuple[str, ...],
-    Given(read.path, "ROOT", "--replica", many=True),
+    Given(path, "ROOT", "--replica", many=True),
     "a store with a copy of the log, such as a slave: replaces what is damaged or missing here; repeatable",
 ]
 Topics = Annotated[
     tuple[TopicFilter, ...],
-    Given(read.topic_filter, "TOPIC[:QUEUE]", "--topic", many=True),
+    Given(topic_filter, "TOPIC[:QUEUE]", "--topic", many=True),
     "only this topic, or this queue of it; repeatable",
 ]
 StoppedStore = Annotated[str, ROOT, "the store of the stopped broker"]
 BrokerConf = Annotated[str | None, FILE, "the broker.conf with which the broker will be started"]
-Table = Annotated[str, Given(read.path, "TABLE"), "path or URI of the Delta table"]
+Table = Annotated[str, Given(path, "TABLE"), "path or URI of the Delta table"]
 DryRun = Annotated[bool, "say what would be written, write nothing"]
 Bodies = Annotated[bool, "show bodies, too"]
 Scan = Annotated[bool, "read the log itself, use neither index nor queues"]
-Topic = Annotated[str, Given(read.name, "T"), "its topic"]
-QueueId = Annotated[int, Given(read.natural, "Q", "--queue"), "the queue's id"]
+Topic = Annotated[str, Given(name, "T"), "its topic"]
+QueueId = Annotated[int, Given(natural, "Q", "--queue"), "the queue's id"]
 Begin = Annotated[int, TIME, "stored at or after this time: milliseconds since 1970, or ISO 8601 with its zone"]
 End = Annotated[int, TIME, "stored at or before this time"]
 FOREVER = 2**63 - 1
@@ -57,7 +200,7 @@ class JobOptions:
     """Options of every job: where the report goes, and how much is printed."""
 
     json: Annotated[bool, "print the report as one JSON object, and nothing else on stdout"] = False
-    report_file: Annotated[str | None, Given(read.path, "FILE", "--report"), "write the same object into FILE"] = None
+    report_file: Annotated[str | None, Given(path, "FILE", "--report"), "write the same object into FILE"] = None
     metrics: Annotated[str | None, FILE, "also write the outcome in Prometheus' text format"] = None
     quiet: Annotated[bool, "no progress and no notes on stderr"] = False
     verbose: Annotated[bool, "all figures of the report"] = False
@@ -84,7 +227,7 @@ class StoreOptions(JobOptions):
     ] = None
     batch_topics: Annotated[
         tuple[str, ...],
-        Given(read.name, "TOPIC", "--batch-topic", many=True),
+        Given(name, "TOPIC", "--batch-topic", many=True),
         "a BatchCQ topic (default: as topics.json and batchconsumequeue/ say); repeatable",
     ] = ()
 
@@ -102,9 +245,7 @@ class LogOptions(StoreOptions):
         False
     )
     until_offset: Annotated[int | None, NUMBER, "ignore records that end after this commit-log offset"] = None
-    split_size: Annotated[int | None, Given(read.positive, "BYTES"), "bytes a task reads; never changes the result"] = (
-        None
-    )
+    split_size: Annotated[int | None, Given(positive, "BYTES"), "bytes a task reads; never changes the result"] = None
     replicas: tuple[str, ...] = ()
 
 
@@ -124,13 +265,13 @@ class RebuildOptions(LogOptions):
     output: Annotated[str, DIR, "absent or empty; appears whole or not at all"]
     repair_log: Annotated[
         str | None,
-        Given(read.path, "DIR2"),
+        Given(path, "DIR2"),
         "with salvage or --replica: write repaired copies of damaged segments, with fillers for what is lost",
     ] = None
     topics: Topics = ()
     only: Annotated[
         tuple[Artefact, ...],
-        Given(read.rebuilt_artefacts, "LIST"),
+        Given(rebuilt_artefacts, "LIST"),
         "some of consumequeue,index,checkpoint (the default), consumer-offsets, delay-offsets, timers",
     ] = ARTEFACTS
     queue_store: Annotated[
@@ -144,7 +285,7 @@ class RebuildOptions(LogOptions):
     ] = False
     consumer_offsets_at: Annotated[
         int | None,
-        Given(read.milliseconds, "TIME"),
+        Given(milliseconds, "TIME"),
         "with consumer-offsets: every group begins at the first message stored at or after this time",
     ] = None
     """Milliseconds; without it groups keep their committed offsets."""
@@ -158,7 +299,7 @@ class PublishOptions(JobOptions):
     """``publish``; ``rebuilt`` is the output of ``rebuild``."""
 
     store: StoppedStore
-    rebuilt: Annotated[str, Given(read.path, "DIR", "--from"), "what `rebuild` wrote"]
+    rebuilt: Annotated[str, Given(path, "DIR", "--from"), "what `rebuild` wrote"]
     commitlog: CommitLog = ()
     broker_conf: BrokerConf = None
     after_crash: Annotated[bool, "the broker did not stop cleanly: accept its abort file"] = False
@@ -170,9 +311,7 @@ class RestoreOptions(JobOptions):
     """``restore``."""
 
     store: StoppedStore
-    backup: Annotated[str | None, Given(read.name, "NAME"), "which directory of ROOT/backup (default: the newest)"] = (
-        None
-    )
+    backup: Annotated[str | None, Given(name, "NAME"), "which directory of ROOT/backup (default: the newest)"] = None
     broker_conf: BrokerConf = None
     dry_run: DryRun = False
 
@@ -189,7 +328,7 @@ class PreflightOptions(JobOptions):
     ] = None
     replicas: Annotated[
         tuple[str, ...],
-        Given(read.path, "ROOT", "--replica", many=True),
+        Given(path, "ROOT", "--replica", many=True),
         "a store with a copy of the log, such as a slave: says which is longer, and what is lost by starting this one",
     ] = ()
 
@@ -200,7 +339,7 @@ class RecoverOptions(PreflightOptions):
 
     work: Annotated[
         str | None,
-        Given(read.path, "DIR"),
+        Given(path, "DIR"),
         "where the rebuild goes until it is published, on the file system of the store: beside it (default:"
         " ROOT.recover), or in ROOT/backup",
     ] = None
@@ -219,7 +358,7 @@ class VerifyOptions(LogOptions):
     replicas: Replicas = ()
     topics: Topics = ()
     only: Annotated[
-        tuple[Artefact, ...], Given(read.artefacts, "LIST"), "some of consumequeue,index,checkpoint,consumer-offsets"
+        tuple[Artefact, ...], Given(artefacts, "LIST"), "some of consumequeue,index,checkpoint,consumer-offsets"
     ] = JUDGED
     scans_log = True
 
@@ -255,12 +394,12 @@ class KeyOptions(QueryOptions):
 
     kind, summary = "key", "messages with a key (queryMsgByKey)"
     topic: Topic
-    key: Annotated[str, Given(read.name, "K"), "one of its keys, or its UNIQ_KEY"]
+    key: Annotated[str, Given(name, "K"), "one of its keys, or its UNIQ_KEY"]
     begin: Begin = 0
     end: End = FOREVER
     scan: Scan = False
     bodies: Bodies = False
-    max_messages: Annotated[int | None, Given(read.positive, "N", "--max"), "at most N (default 64)"] = None
+    max_messages: Annotated[int | None, Given(positive, "N", "--max"), "at most N (default 64)"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +408,7 @@ class IdOptions(QueryOptions):
 
     kind, summary = "id", "one message by offsetMsgId, or by UNIQ_KEY with --topic (queryMsgById)"
     message_id: Annotated[str, Given(str, "MESSAGE_ID", "message_id"), "an offsetMsgId, or with --topic a UNIQ_KEY"]
-    topic: Annotated[str, Given(read.name, "T"), "its topic: the id is then a UNIQ_KEY, as producers know it"] = ""
+    topic: Annotated[str, Given(name, "T"), "its topic: the id is then a UNIQ_KEY, as producers know it"] = ""
     scan: Scan = False
     bodies: Bodies = False
     begin, end, max_messages = 0, FOREVER, None
@@ -315,19 +454,19 @@ class ListOptions(QueryOptions):
 
     kind, summary = "list", "the messages of a topic in the order of its queues, or a file of them"
     topic: Topic
-    queue_id: Annotated[int | None, Given(read.natural, "Q", "--queue"), "the queue's id"] = None
+    queue_id: Annotated[int | None, Given(natural, "Q", "--queue"), "the queue's id"] = None
     begin: Begin = 0
     end: End = FOREVER
     bodies: Bodies = False
-    max_messages: Annotated[
-        int | None, Given(read.positive, "N", "--max"), "at most N (default 64, with --export all)"
-    ] = None
+    max_messages: Annotated[int | None, Given(positive, "N", "--max"), "at most N (default 64, with --export all)"] = (
+        None
+    )
     export: Annotated[str | None, FILE, "write them into FILE: .jsonl, or .parquet; bodies with --bodies"] = None
     waiting: Annotated[
         bool, "show instead the topic's messages that the broker keeps elsewhere: delayed, timer, half, retried, dead"
     ] = False
     not_consumed: Annotated[bool, "only messages from the committed offset of --group on"] = False
-    group: Annotated[str | None, Given(read.name, "G"), "the group of --not-consumed"] = None
+    group: Annotated[str | None, Given(name, "G"), "the group of --not-consumed"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +474,7 @@ class LagOptions(QueryOptions):
     """``query lag``."""
 
     kind, summary = "lag", "how far groups lag behind the ends of their queues"
-    group: Annotated[str | None, Given(read.name, "G"), "only this group"] = None
+    group: Annotated[str | None, Given(name, "G"), "only this group"] = None
 
 
 QUESTIONS: dict[str, type[QueryOptions]] = {
@@ -349,7 +488,7 @@ class InspectOptions(LogOptions):
 
     replicas: Replicas = ()
     topics: Topics = ()
-    from_offset: Annotated[int | None, Given(read.natural, "N", "--from"), "show records from this offset on"] = None
+    from_offset: Annotated[int | None, Given(natural, "N", "--from"), "show records from this offset on"] = None
     limit: Annotated[int | None, COUNT, "show at most N records"] = None
     bodies: Bodies = False
 
@@ -363,10 +502,10 @@ class LoadOptions(LogOptions):
     """``load``; the default ``time_zone`` is the table's own, UTC for a new one."""
 
     table: Table
-    cluster: Annotated[str, Given(read.name, "C"), "value of the column cluster"]
-    broker: Annotated[str, Given(read.name, "B"), "value of the column broker"]
+    cluster: Annotated[str, Given(name, "C"), "value of the column cluster"]
+    broker: Annotated[str, Given(name, "B"), "value of the column broker"]
     topics: Topics = ()
-    time_zone: Annotated[str | None, Given(read.name, "ZONE"), "the time zone of store_date (new table: UTC)"] = None
+    time_zone: Annotated[str | None, Given(name, "ZONE"), "the time zone of store_date (new table: UTC)"] = None
     with_bodies: Annotated[bool, "keep message bodies in the table"] = False
     allow_gap: Annotated[bool, "continue where retention deleted records that were never loaded"] = False
     repair_from: Annotated[int | None, NUMBER, "replace all rows of this broker from commit-log offset N on"] = None
@@ -379,7 +518,7 @@ class ReportOptions(JobOptions):
 
     table: Table
     by: Annotated[Grouping, Given(get_args(Grouping)), "what to group by (default: topic)"] = "topic"
-    broker: Annotated[str | None, Given(read.name, "B"), "only this broker"] = None
+    broker: Annotated[str | None, Given(name, "B"), "only this broker"] = None
     topics: Topics = ()
     begin: Annotated[int | None, TIME, "stored at or after this time: milliseconds, or ISO 8601 with its zone"] = None
     end: Annotated[int | None, TIME, "stored at or before this time"] = None

@@ -20,8 +20,7 @@ from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
-from storeformat.log.framing import EntryNumber
-from storeformat.log.segments import WHOLE_LOG, LogPart, Segment, Split, plan_splits, segment_at
+from storeformat.log.segments import WHOLE_LOG, EntryNumber, LogPart, Segment, Split, plan_splits, segment_at
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, Finding, Survey

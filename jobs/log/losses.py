@@ -27,7 +27,7 @@ import numpy as np
 from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns, SharedRoom
 from storeformat import message as m
 from storeformat.arrays import Int64s
-from storeformat.limits import LISTED
+from storeformat.errors import LISTED
 from storeformat.record.dispatch import topic_names
 from udfs.log.scan import SplitScan
 

@@ -17,8 +17,7 @@ from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.queues.consume_queue import UNIT_SIZE
-from storeformat.record.dispatch import topic_names
-from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX, topic_names
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX
 from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at

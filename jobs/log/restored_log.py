@@ -22,10 +22,8 @@ from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log
 from jobs.spark import session
 from jobs.spark.runner import Runner
-from storeformat.errors import MissingInput, NotAStore, Refused, WrongSettings
-from storeformat.limits import LISTED
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
+from storeformat.errors import LISTED, MissingInput, NotAStore, Refused, WrongSettings
+from storeformat.log.chain_walk import BlockWindow, chain_from
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import Segment, segment_at, segment_with
 from storeformat.record.decode import HEADS_ONLY

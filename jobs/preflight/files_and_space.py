@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from jobs.contract.report import command
-from jobs.preflight.reason import Reason, first_of
-from jobs.preflight.settings_and_paths import PLUG_IN, TIERED
-from jobs.preflight.stopped_store import StoppedStore
+from jobs.preflight.configuration import PLUG_IN, TIERED
+from jobs.preflight.stopped_store import Reason, StoppedStore, first_of
 from storeformat import message as m
 from storeformat.index import index_file
 from storeformat.index.index_file import is_index_file_name
-from storeformat.storage import files, local_status
+from storeformat.storage import files
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends
 from storeformat.store.layout import (
@@ -213,10 +212,10 @@ def free_space(store: StoppedStore) -> Iterator[Reason]:
         return
     directory = store.log.directories[0]
     for place in dict.fromkeys((directory, store.root)):
-        if not local_status.space_of(place).takes_files:
+        if not files.space_of(place).takes_files:
             yield Reason.of("free_space.read_only", place=place)
             return
-    space, stops = local_status.space_of(directory), warning_percent(store.settings, store.rules)
+    space, stops = files.space_of(directory), warning_percent(store.settings, store.rules)
     if space.available < store.log.size:
         yield Reason.of("free_space.segment", directory=directory, free=space.available, needed=store.log.size)
     elif space.used_percent > stops:

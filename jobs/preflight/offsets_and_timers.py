@@ -11,17 +11,15 @@ from typing import Any
 
 from jobs.contract.report import quoted
 from jobs.preflight.configuration import config_is_absent
-from jobs.preflight.reason import Reason, first_of
-from jobs.preflight.stopped_store import StoppedStore
+from jobs.preflight.stopped_store import Reason, StoppedStore, first_of
 from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.dispatch import parse_delay_levels
 from storeformat.record.pending import TIMER_TOPIC
 from storeformat.storage import files
 from storeformat.store import queue_ends
-from storeformat.store.config import fastjson
-from storeformat.store.config.config_files import Offsets
-from storeformat.store.config.consumer_offsets import known_groups
+from storeformat.store.config import config_files
+from storeformat.store.config.config_files import Offsets, known_groups
 from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 from storeformat.store.queue_ends import QueueEnd
 
@@ -59,7 +57,7 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
                 first = first_of(lacking)
                 yield Reason.of("no_offsets.lacking", copy=name, count=len(lacking), name=config.name, first=first)
         return
-    document = fastjson.parse(config.taken.text)
+    document = config_files.parse(config.taken.text)
     pulled = document.get("pullOffsetTable") if isinstance(document, dict) else None
     broadcasting = {key.partition("@")[2] for key in pulled} if isinstance(pulled, dict) else set()
     topics = {*(store.configs["topics.json"].value or {}), *(topic for topic, _ in messages)}

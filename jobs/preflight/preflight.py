@@ -13,10 +13,9 @@ from typing import Any
 from jobs.contract.options import PreflightOptions
 from jobs.contract.report import Report, step_after
 from jobs.contract.reporter import Reporter
-from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log, settings_and_paths
-from jobs.preflight.reason import Answer, Reason, answer_of
+from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log
 from jobs.preflight.replicas import Replica, read_replica, replicas_compared
-from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
+from jobs.preflight.stopped_store import Answer, Reason, StoppedStore, answer_of, read_stopped_store
 from storeformat import kernels
 from storeformat.errors import StoreFormatError
 from storeformat.store.setting_names import NOT_JUDGED
@@ -24,11 +23,11 @@ from storeformat.store.settings import Settings, read_settings
 
 Rule = Callable[[StoppedStore], Iterator[Reason]]
 RULES: tuple[Rule, ...] = (  # in the order in which a start would meet them
-    settings_and_paths.not_judged,
-    settings_and_paths.paths_not_taken,
-    settings_and_paths.other_store,
-    settings_and_paths.log_elsewhere,
-    settings_and_paths.log_of_group,
+    configuration.not_judged,
+    configuration.paths_not_taken,
+    configuration.other_store,
+    configuration.log_elsewhere,
+    configuration.log_of_group,
     files_and_space.store_in_use,
     files_and_space.log_files,
     files_and_space.segments_misplaced,
@@ -37,8 +36,8 @@ RULES: tuple[Rule, ...] = (  # in the order in which a start would meet them
     files_and_space.mapped_files,
     files_and_space.not_files,
     files_and_space.not_the_brokers,
-    settings_and_paths.settings_not_taken,
-    settings_and_paths.records_not_taken,
+    configuration.settings_not_taken,
+    configuration.records_not_taken,
     configuration.store_type,
     configuration.config_files,
     configuration.queue_types,

@@ -20,16 +20,14 @@ import numpy as np
 
 from jobs.contract.report import command
 from jobs.contract.reporter import duration_text
-from jobs.preflight.configuration import configured_topics, is_the_brokers
+from jobs.preflight.configuration import configured_topics, is_the_brokers, log_elsewhere, log_of_group
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
-from jobs.preflight.reason import Reason, first_of
-from jobs.preflight.settings_and_paths import log_elsewhere, log_of_group
-from jobs.preflight.stopped_store import StoppedStore, furthest_unit
+from jobs.preflight.stopped_store import Reason, StoppedStore, first_of, furthest_unit
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
-from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
 from storeformat.store import queue_ends

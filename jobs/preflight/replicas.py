@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from jobs.contract.report import quoted
-from jobs.preflight.reason import Reason
-from jobs.preflight.stopped_store import StoppedStore
+from jobs.preflight.stopped_store import Reason, StoppedStore
 from storeformat.errors import MissingInput
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment

@@ -32,7 +32,7 @@ from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refus
 from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, local_status, locations, outputs
+from storeformat.storage import broker_lock, durable, files, locations
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
 from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
@@ -184,7 +184,7 @@ def check_places(root: str, places: Sequence[SwapPath], *sources: str) -> None:
                     "this user may not move or change this directory", path=directory,
                     advice="give it to the owner of the store, with all that is in it (chown -R)",
                 )  # fmt: skip
-        if locations.is_inside(path, root) and durable.present(path) and local_status.crosses_mount(root, path):
+        if locations.is_inside(path, root) and durable.present(path) and files.crosses_mount(root, path):
             raise Refused(
                 "this is a separate mount and cannot be renamed in one step", path=path,
                 advice="unmount it, or have the broker's storePathRootDir on one file system",
@@ -198,11 +198,11 @@ def refuse_links(root: str, base: str, paths: Iterable[str]) -> None:
 
 
 def _link_above(root: str, base: str, paths: Iterable[str]) -> str | None:
-    real = outputs.resolved(root)
+    real = files.resolved(root)
     for name in dict.fromkeys(["", *(path.rpartition("/")[0] for path in paths)]):
         above = locations.join(base, name).rstrip("/")
         inside = locations.is_inside(above, root)
-        if outputs.resolved(above) != (os.path.normpath(real + above[len(root) :]) if inside else above):
+        if files.resolved(above) != (os.path.normpath(real + above[len(root) :]) if inside else above):
             return above
     return None
 

@@ -15,9 +15,9 @@ from jobs.publish import backups, swap
 from jobs.publish.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
-from storeformat.storage import durable, files, local_status, locations, outputs
+from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import DEFAULT
-from storeformat.store.config.topic_config import TOPICS, configured_batch_topics
+from storeformat.store.config.config_files import TOPICS, configured_batch_topics
 from storeformat.store.layout import ABORT, BACKUP, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, ROCKSDB_QUEUES, ROCKSDB_STORE
 from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 from storeformat.store.segment_files import commit_log_directories
@@ -35,7 +35,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Publish a rebuild; Refused for a running broker, or a rebuild of another log."""
     root = backups.local_root(options.store, log_elsewhere=bool(options.commitlog))
     backups.refuse_other_user(root)
-    source = outputs.resolved(locations.absolute(options.rebuilt))
+    source = files.resolved(locations.absolute(options.rebuilt))
     _refuse_elsewhere(root, source)
     settings = read_settings(options.broker_conf)  # read before anything moves
     with backups.stopped_store(root, dry_run=options.dry_run):
@@ -54,8 +54,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
 
 
 def _refuse_elsewhere(root: str, source: str) -> None:
-    device = local_status.device_of
-    if locations.is_local(source) and (not files.exists(source) or device(source) == device(outputs.resolved(root))):
+    device = files.device_of
+    if locations.is_local(source) and (not files.exists(source) or device(source) == device(files.resolved(root))):
         return  # an absent one is named later
     place = locations.join(root, BACKUP, locations.name_of(source))
     how = f"copy it to {quoted(place)}"

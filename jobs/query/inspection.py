@@ -15,9 +15,8 @@ from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored
 from jobs.query.offline_store import plain_row, row_rules, utc_text
 from jobs.spark import session
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
-from storeformat.log.framing import ChainEnd
+from storeformat.log.chain_walk import BlockWindow, chain_from
+from storeformat.log.segments import ChainEnd
 from storeformat.queues.topic_filter import selects
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import topic_names

@@ -14,11 +14,9 @@ import numpy as np
 
 from jobs.log.opening import OpenedStore
 from storeformat.arrays import Int64s, Structs
-from storeformat.errors import MissingInput, NotAStore
+from storeformat.errors import MAPPED_FILE, MissingInput, NotAStore
 from storeformat.index import index_file
-from storeformat.limits import MAPPED_FILE
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
+from storeformat.log.chain_walk import BlockWindow, chain_from
 from storeformat.log.segments import segment_at
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record import bodies as record_bodies

@@ -1,4 +1,4 @@
 """``rebuild``: consume queues, index and checkpoint from the log alone, and repaired segments. ``build_store`` does the
 work in a staging directory, after the ``planning`` (and ``rocksdb_database``, ``timers``); ``manifest`` describes the
-result for ``publish``, ``not_rebuilt`` what a rebuild omits.
+result for ``publish``.
 """

@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.consumer_offsets.plan import plan_offsets
-from jobs.contract.option_values import CONSUMER_OFFSETS, DELAY_OFFSETS, TIMERS
-from jobs.contract.options import RebuildOptions, VerifyOptions
+from jobs.contract.options import CONSUMER_OFFSETS, DELAY_OFFSETS, TIMERS, RebuildOptions, VerifyOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
@@ -39,11 +38,10 @@ from storeformat.message import LONGEST_V1_TOPIC
 from storeformat.queues import consume_queue
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES
-from storeformat.storage import files, locations, outputs
-from storeformat.storage.extents import content_of
+from storeformat.storage import files, locations
+from storeformat.storage.durable import content_of
 from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
-from storeformat.store.config.config_files import DELAYS
-from storeformat.store.config.topic_config import TOPICS, number_of_queues, topic_configuration, topics_json
+from storeformat.store.config.config_files import DELAYS, TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from udfs.files.build import (
     BuildFiles,
@@ -369,7 +367,7 @@ def gone_on_failure(directory: str, parents: Sequence[str] = ()) -> Iterator[Non
     except BaseException:
         with suppress(StoreFormatError):  # what went wrong first is what counts
             files.remove_tree(directory)
-            outputs.remove_empty(parents)
+            files.remove_empty(parents)
         raise
 
 
@@ -408,9 +406,9 @@ def staging_beside(output: str) -> Iterator[str]:
     staging = locations.join(
         locations.parent_of(output), f".{locations.name_of(output)}.{uuid.uuid4().hex[:12]}.staging"
     )
-    made = outputs.missing_parents(staging)
+    made = files.missing_parents(staging)
     with gone_on_failure(staging, made):
-        outputs.make_private_directory(staging)
+        files.make_private_directory(staging)
         yield staging
     files.remove_tree(staging)
-    outputs.remove_empty(made)
+    files.remove_empty(made)

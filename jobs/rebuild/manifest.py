@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from jobs.contract.option_values import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS
-from jobs.contract.options import RebuildOptions
+from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, RebuildOptions
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
@@ -20,12 +19,10 @@ from jobs.rebuild.timers import CHECK, LOG, WHEEL
 from storeformat import __version__
 from storeformat.errors import MissingInput, Refused, WriteFailed
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage import durable, extents, files, locations
-from storeformat.storage.extents import Content, read_back
+from storeformat.storage import durable, files, locations
+from storeformat.storage.durable import Content, read_back
 from storeformat.store.broker_rules import VERSIONS
-from storeformat.store.config.config_files import DELAYS
-from storeformat.store.config.consumer_offsets import OFFSETS, OFFSETS_WITH_LIGHT_GROUPS
-from storeformat.store.config.topic_config import TOPICS
+from storeformat.store.config.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
 from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
 from udfs.files.output_files import rows_of
 
@@ -210,7 +207,7 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
                 os.truncate(found[name], expected.size)
     names = sorted(manifest.files)
     with reporter.progress("check the rebuild", manifest.data_size) as progress:
-        rows = extents.contents_on_disk(
+        rows = durable.contents_on_disk(
             [(found[name], manifest.files[name].data_size) for name in names], progress.update
         )
     for name, row in zip(names, rows, strict=True):

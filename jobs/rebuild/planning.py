@@ -19,14 +19,13 @@ from numpy.lib.recfunctions import append_fields
 from jobs.contract.report import size_text
 from jobs.log.queue_runs import QueueRuns, all_runs
 from storeformat.arrays import Int64s, Structs, narrow
-from storeformat.errors import Refused
+from storeformat.errors import LISTED, Refused
 from storeformat.index import index_file
 from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
-from storeformat.limits import LISTED
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import check_file_size
-from storeformat.storage import local_status, locations
+from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, SLOTS, Settings
 from udfs.files.build import PlannedIndexFile, PlannedQueueFiles, queue_file_sizes
@@ -203,7 +202,7 @@ def size_note(planned: int, log: int) -> str | None:
 
 def refuse_if_too_large(planned: int, directory: str, log: int) -> None:
     """Refuse if the planned files exceed the free space."""
-    free = local_status.free_space(directory)
+    free = files.free_space(directory)
     if free is not None and free < planned:
         raise Refused(
             "the output does not fit on its disk", path=directory,

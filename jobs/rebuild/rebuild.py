@@ -1,15 +1,34 @@
 """``rebuild``: consume queues, index files and checkpoint from the commit log, byte for byte as the broker writes them.
 Staging becomes the output by one rename after all checks; on an object store the manifest, written last, does that.
+
+Parts of a store that a rebuild does not make, for the report.
+
+==================================================  ==================================================================
+in the store root                                   who writes it
+==================================================  ==================================================================
+``compaction/``                                     CompactionStore (5.1.0)
+``timerwheel``, ``timerwheel.<pos>``, ``timerlog/``  TimerMessageStore (5.0.0; with snapshots 5.4.0)
+``kvStore/``                                        PopConsumerService (5.3.2)
+``consumequeue/CURRENT``, ``consumequeue_rocksdb/``  RocksDBConsumeQueueStore (5.2.0; a path of its own 5.5.0)
+``rocksdbstore/``                                   MessageRocksDBStorage (5.4.0), empty in most stores
+``config/{topics,metadata,rdb}/``                   RocksDBTopicConfigManager (5.2.0), ConfigStorage (5.3.2)
+``epochFileCheckpoint``, ``brokerIdentity``         AutoSwitchHAService, ReplicasManager (5.0.0), each with a backup
+``dledger-<id>/``, ``commitlog/`` that was not read  this or another member of a group, an older log
+==================================================  ==================================================================
+
+Other names in the root are reported as unknown, except dot files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from itertools import islice
+
+import numpy as np
 
 from jobs.consumer_offsets.plan import refuse_where_unread
-from jobs.contract.option_values import CONSUMER_OFFSETS
-from jobs.contract.options import RebuildOptions, narrow_to_queues
+from jobs.contract.options import CONSUMER_OFFSETS, RebuildOptions, narrow_to_queues
 from jobs.contract.report import Report, counted, job_command, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
@@ -17,16 +36,30 @@ from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored
 from jobs.log.verified_chain import time_before
 from jobs.rebuild.build_store import Built, claimed, gone_on_failure, rebuild, staging_for
-from jobs.rebuild.not_rebuilt import parts_not_rebuilt
 from jobs.rebuild.planning import size_note
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused, UsageError
-from storeformat.log.framing import PLAIN
-from storeformat.log.segments import Segment, segment_with
+from storeformat.log.dledger import DATA, GROUP_PREFIX
+from storeformat.log.segments import PLAIN, Segment, segment_with
+from storeformat.queues.consume_queue_ext import UNIT_HEAD
 from storeformat.salvage.repair import Patch, crc_patch, fill_range
-from storeformat.storage import files, locations, outputs
-from storeformat.store.layout import ABORT, BACKUP
+from storeformat.storage import files, locations
+from storeformat.store.layout import (
+    ABORT,
+    BACKUP,
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    LOCK,
+    ROCKSDB_QUEUES,
+    ROCKSDB_STORE,
+)
+from storeformat.store.queue_places import holds_pairs, queue_directories
+from storeformat.store.segment_files import group_directories
 from udfs.log.log_copies import joined, ranges_by_segment
 
 _CHUNK = 8 << 20
@@ -49,7 +82,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
             f"{len(store.compacted_topics)} compacted topics get no queues ({min(store.compacted_topics)}): a broker "
             "fills compaction/ only from what it dispatches, as it does with the file abort in its store"
         )
-    output = outputs.resolved(locations.absolute(options.output))
+    output = files.resolved(locations.absolute(options.output))
     _refuse_output(output, store)
     for left in _left_by_others(output):
         reporter.note(f"{left} belongs to a rebuild that is running or was killed: remove it if none is running")
@@ -90,13 +123,13 @@ def _refuse_output(output: str, store: OpenedStore) -> None:
     if not locations.is_local(output):
         if not locations.parent_of(output).partition("://")[2]:
             raise UsageError(f"{output}: name a directory in the bucket")
-        outputs.refuse_missing_bucket(output)
+        files.refuse_missing_bucket(output)
     for directory in {store.root: None} | {locations.parent_of(segment.path): None for segment in store.segments}:
-        if outputs.resolves_inside(output, directory) and not outputs.resolves_inside(output, store.place(BACKUP)):
+        if files.resolves_inside(output, directory) and not files.resolves_inside(output, store.place(BACKUP)):
             raise Refused(
                 "the output must not lie inside the store", path=output, advice="rebuild beside it, then publish"
             )
-    outputs.refuse_used_directory(output)
+    files.refuse_used_directory(output)
 
 
 def _left_by_others(output: str) -> list[str]:
@@ -119,8 +152,8 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
         raise UsageError(
             "--repair-log needs --on-damage salvage or a --replica: it makes a log that a broker can read past damage"
         )
-    target, output = outputs.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
-    if outputs.resolves_inside(target, output) or outputs.resolves_inside(output, target):
+    target, output = files.resolved(locations.absolute(options.repair_log)), locations.absolute(options.output)
+    if files.resolves_inside(target, output) or files.resolves_inside(output, target):
         raise UsageError("--repair-log and --output must be two directories, neither inside the other")
     _refuse_output(target, store)
     return target
@@ -230,3 +263,80 @@ def _copy(segment: Segment, target: str, patches: list[Patch]) -> None:
             writer.write(chunk)
         for patch in patches:
             writer.write_at(patch.offset - segment.base, patch.data)
+
+
+_PLAIN_EXT = "queues carry plain tags codes, which every broker accepts; --set enableConsumeQueueExt=true writes it"
+_BIT_MAPS = "written, but without the filters' bit maps, which come from consumers and not from the log"
+_TIMERS = "which timer messages wait is in no queue or index; --only timers makes a timer log of them"
+_ROCKSDB_QUEUES = "consume queues in RocksDB are not made here, only those in files; --queue-store rocksdb makes them"
+_DLEDGER = "this DLedger log was not read; records in it are in no queue and no index of this output"
+_CONFIGURED = "topics are configured in RocksDB, which is not read: --batch-topic says which are of type BatchCQ"
+_OTHER_LOG = "these segments were not read: the log was read from elsewhere"
+_HISTORY = "who led the group of this broker, and until where: no log shows it, it is left as it is"
+_UNKNOWN = "unknown to this program: neither read nor made"
+_PARTS = {
+    "compaction": "queues of compaction topics are made again by the broker",
+    "timerwheel": _TIMERS,
+    "timerlog": _TIMERS,
+    "kvStore": "what POP consumers hold and have not acknowledged is known to the broker alone",
+    ROCKSDB_QUEUES: _ROCKSDB_QUEUES,
+    ROCKSDB_STORE: "an index, half messages or timers in RocksDB are not rebuilt, only index files",
+    "epochFileCheckpoint": _HISTORY,
+    "brokerIdentity": _HISTORY,
+}
+_CONFIGURATIONS = ("topics", "metadata", "rdb")
+_KNOWN = {
+    COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, CHECKPOINT, ABORT, f"{ABORT}.bak",
+    LOCK, "config", BACKUP, "lost+found", "epochFileCheckpoint.bak", "brokerIdentity.bak", *_PARTS,
+}  # fmt: skip
+_KNOWN_PREFIXES = (GROUP_PREFIX, "timerwheel.")
+_ROCKSDB = (ROCKSDB_QUEUES, ROCKSDB_STORE, "kvStore")
+_EXT_FILES_TO_ASK = 64
+
+
+def parts_not_rebuilt(
+    root: str, segments: Sequence[Segment] = (), *, extended: bool = False, in_rocksdb: bool = False
+) -> list[dict[str, str]]:
+    """``part`` and ``reason`` of everything in a store root that a rebuild does not make. ``extended``: it makes
+    consumequeue_ext, without bit maps. ``in_rocksdb``: it makes the database of queues.
+    """
+    names = {entry.name: entry for entry in files.list_directory(root) or []}
+    read = {locations.parent_of(segment.path) for segment in segments}
+    found = []
+    if _holds_something(names.get(CONSUME_QUEUE_EXT)) and (not extended or _has_bit_maps(root)):
+        found.append({"part": CONSUME_QUEUE_EXT, "reason": _BIT_MAPS if extended else _PLAIN_EXT})
+    for name, reason in _PARTS.items():
+        if in_rocksdb and name == ROCKSDB_QUEUES:
+            continue
+        if holds_pairs(locations.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
+            found.append({"part": name, "reason": reason})
+    found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
+    if not in_rocksdb and files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
+        found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
+    for name in _CONFIGURATIONS:
+        if holds_pairs(locations.join(root, "config", name)):
+            found.append({"part": f"config/{name}", "reason": _CONFIGURED})
+    for group in group_directories(root):
+        data = locations.join(group, DATA)
+        if files.list_directory(data) and data not in read:
+            found.append({"part": locations.name_of(group), "reason": _DLEDGER})
+    commit_log = locations.join(root, COMMIT_LOG)
+    if read and commit_log not in read and files.list_directory(commit_log):
+        found.append({"part": COMMIT_LOG, "reason": _OTHER_LOG})
+    unknown = (name for name in sorted(names) if name not in _KNOWN and not name.startswith((".", *_KNOWN_PREFIXES)))
+    found += [{"part": name, "reason": _UNKNOWN} for name in unknown if names[name].path not in read]
+    return found
+
+
+def _holds_something(entry: files.FileStatus | None) -> bool:
+    if entry is None:
+        return False
+    return bool(files.list_directory(entry.path)) if entry.is_directory else entry.size != 0
+
+
+def _has_bit_maps(root: str) -> bool:
+    """Checks the first units of some ext files."""
+    first_files = (entry for queue in queue_directories(root, CONSUME_QUEUE_EXT) for entry in queue.entries()[:1])
+    asked = islice((entry for entry in first_files if entry.size >= UNIT_HEAD.itemsize), _EXT_FILES_TO_ASK)
+    heads = (np.frombuffer(files.read_range(entry.path, 0, UNIT_HEAD.itemsize), UNIT_HEAD) for entry in asked)
+    return any(head["bit_map_size"][0] > 0 for head in heads)

@@ -23,8 +23,9 @@ from jobs.log.queue_runs import QueueRuns
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
-from storeformat.queues import consume_queue, rocksdb_pairs
-from storeformat.storage import extents, files, locations, rocksdb
+from storeformat.queues import consume_queue
+from storeformat.storage import durable, files, locations, rocksdb
+from storeformat.store import rocksdb_queues
 from udfs.files.output_files import batch_of, file_row
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
@@ -153,7 +154,7 @@ class DatabasePlan:
 def plan_database(reading: LogReading) -> DatabasePlan:
     """The database of the queues' last lives."""
     slices = plan_slices(reading)
-    slices.sort(key=lambda part: (*rocksdb_pairs.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
+    slices.sort(key=lambda part: (*rocksdb_queues.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
 
 
@@ -167,13 +168,13 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     ends, dispatched = ends_of_queues(reading, plan.slices)
     beside = locations.join(tables, "offset.sst")
     write_ends(beside, ends, dispatched)
-    units, offsets = rocksdb_pairs.FAMILIES
+    units, offsets = rocksdb_queues.FAMILIES
     directory = locations.join(place.made, name)
     files.make_directory(directory)
     rocksdb.make_database(directory, {units: [table.path for table in written], offsets: [beside]})
     _check(directory, plan, reading.begin, runner)
     sizes = sorted(files.tree_sizes(directory).items())
-    contents = extents.contents_on_disk(
+    contents = durable.contents_on_disk(
         [(locations.join(directory, path), size) for path, size in sizes], lambda count: None
     )
     return batch_of(

@@ -22,7 +22,7 @@ from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from storeformat.javacompat import EPOCH
 from storeformat.record.pending import HOLDING_TOPICS, OP_TOPICS
-from storeformat.storage import locations, outputs
+from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND
 
@@ -45,12 +45,12 @@ _UNREADABLE = re.compile(
 def run(options: ReportOptions, reporter: Reporter) -> Report:
     """Report on one table."""
     for file in filter(None, (options.html, options.csv)):
-        outputs.refuse_directory(locations.absolute(file))
+        files.refuse_directory(locations.absolute(file))
     if options.html is not None:
         page.require_plots()
     facts = measured(options, reporter)
     if options.csv is not None:
-        outputs.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
+        files.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_lines(facts, SHOWN, " (--csv and --json have the largest of them)")
     return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
 
@@ -72,7 +72,7 @@ def measured(options: ReportOptions, reporter: Reporter) -> Facts:
             if options.html is not None:
                 reporter.say("drawing the page")
                 drawn = page.render(facts, page.read_pictures(spark, facts), named(options), table.version)
-                outputs.replace_bytes(locations.absolute(options.html), drawn.encode())
+                files.replace_bytes(locations.absolute(options.html), drawn.encode())
     except SparkError as error:
         if (said := _UNREADABLE.search(str(error.__cause__))) is None:
             raise

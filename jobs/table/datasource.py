@@ -51,17 +51,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from jobs.contract import option_values
+from jobs.contract import options as read
 from jobs.contract.options import DamagePolicy, LogOptions
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.spark.runner import Runner
 from jobs.table.load import doubt_of, tail_of
 from storeformat.errors import Refused, UsageError
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
-from storeformat.log.framing import PLAIN
-from storeformat.log.segments import Segment, plan_splits, segment_at
+from storeformat.log.chain_walk import BlockWindow, chain_from
+from storeformat.log.segments import PLAIN, Segment, plan_splits, segment_at
 from storeformat.message import CERTIFICATE_SIZE
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files
@@ -106,7 +104,7 @@ class CommitLogSource(DataSource):
         if unknown:
             raise UsageError(f"{FORMAT} has no option {unknown[0]}")
         self._defects = _choice(self._given, "records", ("messages", "defects")) == "defects"
-        self._zone = self._parsed("timezone", option_values.time_zone, "UTC")
+        self._zone = self._parsed("timezone", read.time_zone, "UTC")
 
     @classmethod
     def name(cls) -> str:
@@ -141,7 +139,7 @@ class CommitLogSource(DataSource):
         if self._defects or options.on_damage != "fail" or self._is_set("truststoretimes"):
             raise UsageError("a stream takes neither records=defects nor on-damage nor trust-store-times")
         reader = self._log_reader(open_store(options, needs_index_sizes=False), schema)
-        most_bytes = self._parsed("maxbytespertrigger", option_values.positive, None)
+        most_bytes = self._parsed("maxbytespertrigger", read.positive, None)
         return LogStreamReader(options, reader, most_bytes)
 
     def _log_reader(self, store: OpenedStore, schema: StructType) -> LogReader:
@@ -156,11 +154,11 @@ class CommitLogSource(DataSource):
 
     def _filter(self) -> HeadFilter:
         return HeadFilter(
-            self._parsed("topic", _list_of(option_values.topic_filter), ()),
-            (self._parsed("fromoffset", option_values.natural, ALWAYS[0]) or ALWAYS[0], ALWAYS[1]),
+            self._parsed("topic", _list_of(read.topic_filter), ()),
+            (self._parsed("fromoffset", read.natural, ALWAYS[0]) or ALWAYS[0], ALWAYS[1]),
             (
-                self._parsed("fromtime", option_values.milliseconds, ALWAYS[0]),
-                self._parsed("untiltime", option_values.milliseconds, ALWAYS[1]),
+                self._parsed("fromtime", read.milliseconds, ALWAYS[0]),
+                self._parsed("untiltime", read.milliseconds, ALWAYS[1]),
             ),
         )
 
@@ -182,13 +180,13 @@ class CommitLogSource(DataSource):
         policies: tuple[DamagePolicy, ...] = ("fail", "stop", "salvage")
         return LogOptions(
             store=given["path"],
-            commitlog=self._parsed("commitlog", option_values.paths, ()),
+            commitlog=self._parsed("commitlog", read.paths, ()),
             broker_conf=given.get("brokerconf"),
-            settings=self._parsed("settings", _list_of(option_values.setting), ()),
-            broker_version=self._parsed("brokerversion", option_values.release, None),
+            settings=self._parsed("settings", _list_of(read.setting), ()),
+            broker_version=self._parsed("brokerversion", read.release, None),
             on_damage=_choice(given, "ondamage", policies),
-            until_offset=self._parsed("untiloffset", option_values.natural, None),
-            split_size=self._parsed("splitsize", option_values.positive, None),
+            until_offset=self._parsed("untiloffset", read.natural, None),
+            split_size=self._parsed("splitsize", read.positive, None),
             keep_crc_failures=self._is_set("keepcrcfailures"),
         )
 

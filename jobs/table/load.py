@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.consumer_offsets.lag import lag_rows
-from jobs.contract import option_values
+from jobs.contract import options as read
 from jobs.contract.options import LoadOptions
 from jobs.contract.report import Report, command, counted, job_command, program
 from jobs.contract.reporter import Reporter
@@ -41,14 +41,12 @@ from jobs.table.messages_table import MessagesTable
 from storeformat import __version__
 from storeformat.arrays import Structs
 from storeformat.errors import Refused, StoreFormatError, UsageError, WriteFailed, WrongSettings
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import chain_from
-from storeformat.log.framing import PLAIN
-from storeformat.log.segments import Segment, segment_at
+from storeformat.log.chain_walk import BlockWindow, chain_from
+from storeformat.log.segments import PLAIN, Segment, segment_at
 from storeformat.message import BLANK_SIZE, CERTIFICATE_SIZE, SCHEDULE_TOPIC
 from storeformat.queues import consume_queue
 from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
-from storeformat.storage import files, locations, outputs
+from storeformat.storage import files, locations
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 from storeformat.store.layout import CONSUME_QUEUE
 from storeformat.store.queue_places import QueueDirectory, queue_directories
@@ -93,7 +91,7 @@ _UNITS_ASKED = 16
 def run(options: LoadOptions, reporter: Reporter) -> Report:
     """Load what is new in the log."""
     try:  # later than the command line is read: what knows time zones may have to be installed first
-        option_values.time_zone(options.time_zone or "UTC")
+        read.time_zone(options.time_zone or "UTC")
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"--time-zone {error}") from error
     store = open_store(options, needs_index_sizes=False, restores=True)
@@ -101,7 +99,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
     store = replace(store, notes=(*store.notes, *check_delay_levels(store, options, observed)))
     reporter.note(*store.notes)
     path = locations.absolute(options.table)
-    if outputs.resolves_inside(path, store.root):
+    if files.resolves_inside(path, store.root):
         raise Refused("the table must not lie inside the store", path=path)
     with (
         session.shared_spark(),

@@ -33,11 +33,10 @@ import pyarrow.compute as pc
 from deltalake import exceptions
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from jobs.contract import option_values
+from jobs.contract import options
 from jobs.table import commits
 from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
-from storeformat.errors import MissingInput, NotAStore, Refused, UsageError, WriteFailed
-from storeformat.limits import READ_WHOLE
+from storeformat.errors import READ_WHOLE, MissingInput, NotAStore, Refused, UsageError, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.parquet_files import NO_DATE, PARTITION, RangeFiles, WriteFiles, WrittenFile
@@ -103,7 +102,7 @@ class MessagesTable:
     def time_zone(self) -> str:
         """Time zone whose midnight divides ``store_date``."""
         try:
-            return option_values.time_zone(self.properties.get(TIME_ZONE, "UTC"))
+            return options.time_zone(self.properties.get(TIME_ZONE, "UTC"))
         except argparse.ArgumentTypeError as error:
             raise NotAStore(f"the table's property {TIME_ZONE}: {error}", path=self.path) from error
 

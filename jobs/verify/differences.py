@@ -10,7 +10,7 @@ from typing import Any
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
-from storeformat.limits import LISTED
+from storeformat.errors import LISTED
 from storeformat.queues.queue_check import Finding
 
 

@@ -15,11 +15,11 @@ from jobs.rebuild.planning import QueuesPlan
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent, leading
-from storeformat.limits import MAPPED_FILE
+from storeformat.errors import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.queue_check import Finding
 from storeformat.queues.topic_filter import TopicFilter, selects
-from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.config.config_files import TOPICS_JSON, read_config

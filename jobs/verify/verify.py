@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from jobs.consumer_offsets.ranges import queue_ranges
-from jobs.contract.option_values import CONSUMER_OFFSETS
-from jobs.contract.options import VerifyOptions, narrow_to_queues
+from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report, job_command
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
@@ -39,8 +38,15 @@ from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
-from storeformat.store.config.config_files import CONFIG, ConfigFile, FileState, read_config, read_offsets
-from storeformat.store.config.consumer_offsets import highest_committed, known_groups
+from storeformat.store.config.config_files import (
+    CONFIG,
+    ConfigFile,
+    FileState,
+    highest_committed,
+    known_groups,
+    read_config,
+    read_offsets,
+)
 from storeformat.store.layout import ABORT, CHECKPOINT, LOCK
 from storeformat.store.queue_places import rocksdb_queues
 

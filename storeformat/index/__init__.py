@@ -1,4 +1,4 @@
 """Index files: key hashes to commit-log offsets.
 
-``entries`` are staged rows, ``index_file`` the hash table, ``index_check`` compares a file's entries with the log's.
+``index_file``: staged rows, and the hash table of them, ``index_check`` compares a file's entries with the log's.
 """

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, as_fields, leading
+from storeformat.errors import LISTED
 from storeformat.index import index_file
-from storeformat.index.entries import ROW, hashes_of
-from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT_SIZE, Read
+from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, ROW, SLOT_SIZE, Read, hashes_of
 from storeformat.kernels import numpy_kernels
-from storeformat.limits import LISTED
 from storeformat.queues.queue_check import Finding
 
 CHUNK = 1 << 17  # entries, or rows, compared at a time

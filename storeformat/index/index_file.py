@@ -6,6 +6,16 @@ FORMAT.md has the layout. ``index_count`` is the number of the next entry and be
 Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order.
 One value crosses files: a new file gets the end of the previous one as its start *and* end, the first entry's
 ``time_diff`` counts from there, and only then the start becomes the first entry's own.
+
+Index entries before they have a number, a slot and a file: rows in ``putKey`` order.
+
+===  ===================  =============================================================================================
+ 0   key_hash             int32, little-endian; ``TAG_MARK`` is set in it where the key is of TAGS
+ 4   offset               int64, commit-log offset of the record
+12   store_timestamp      int64, of the record, in milliseconds
+===  ===================  =============================================================================================
+
+Not a broker format: scans stage these rows for ``index_file`` and ``index_check``.
 """
 
 from __future__ import annotations
@@ -20,6 +30,15 @@ from storeformat.arrays import Int32s, Int64s, Structs
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.javacompat import EPOCH, index_key_hashes, java_hash
 from storeformat.kernels import numpy_kernels
+
+ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+TAG_MARK = -(1 << 31)  # set in the key_hash of TAGS rows; stored hashes are never negative
+
+
+def hashes_of(rows: Structs) -> Int32s:
+    """Hashes as stored in files, without ``TAG_MARK``."""
+    return np.asarray(rows["key_hash"] & 0x7FFFFFFF, np.int32)
+
 
 HEADER = np.dtype(
     [

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from storeformat.errors import RecordDefect
-from storeformat.log.framing import ChainEnd, EntryNumber
-from storeformat.log.segments import Segment, Split
+from storeformat.log.segments import ChainEnd, EntryNumber, Segment, Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.javacompat import parse_long
 from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
-from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
-from storeformat.log.framing import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Verdict, judge_size
-from storeformat.log.segments import Segment
+from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, search_certificate
+from storeformat.log.segments import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Segment, Verdict, judge_size
 from storeformat.storage import files, locations
 
 HEAD_SIZE = 48

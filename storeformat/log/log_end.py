@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from storeformat.errors import NotAStore
-from storeformat.log.block_window import BlockWindow, search_certificate
-from storeformat.log.chain_walk import chain_from
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, segment_at
+from storeformat.log.chain_walk import BlockWindow, chain_from, search_certificate
+from storeformat.log.segments import ChainEnd, Segment, segment_at
 from storeformat.message import BLANK_SIZE
 from storeformat.record.decode import DecodeRules
 from storeformat.storage.files import RangeReader, read_range

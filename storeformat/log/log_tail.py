@@ -15,14 +15,11 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.log.block_window import BlockWindow, certificates, search_certificate
-from storeformat.log.chain_walk import chain_from
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment
+from storeformat.log.chain_walk import BlockWindow, certificates, chain_from, search_certificate
+from storeformat.log.segments import ChainEnd, Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, store_timestamp_at
-from storeformat.record.dispatch import dispatched
-from storeformat.record.light_queues import MultiDispatchRules, light_units
+from storeformat.record.dispatch import MultiDispatchRules, dispatched, light_units
 from storeformat.storage.files import RangeReader, read_range
 
 READ_AT_MOST = 128 << 20

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Bools, LogExtent, Structs, as_fields
-from storeformat.limits import LISTED
+from storeformat.errors import LISTED
 from storeformat.queues import batch_consume_queue, consume_queue
 
 

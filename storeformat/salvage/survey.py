@@ -41,12 +41,10 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk, chain_from
+from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from
 from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
-from storeformat.log.framing import ChainEnd, EntryNumber, find_records, judge_head
 from storeformat.log.record_ref import RecordRef, first_record_ref
-from storeformat.log.segments import Segment
+from storeformat.log.segments import ChainEnd, EntryNumber, Segment, find_records, judge_head
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage.evidence import Neighbours, SurvivorJudge
 from storeformat.salvage.second_pass import find_survivors

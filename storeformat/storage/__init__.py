@@ -5,13 +5,12 @@ without a client. Docstrings name only others.
 
 ================  =====================================================================================
 ``locations``     names of files and directories, local or not
-``files``         opens, lists, writes and removes what they name, by a client for each kind of storage
-``extents``       how far a file holds data, and its content
-``outputs``       places for something new
+``files``         opens, lists, writes and removes what they name, by a client for each kind of storage;
+                  places for something new
 ----------------  -------------------------------------------------------------------------------------
-``local_status``  what a local file system says of files; ``local_files`` writes one whole, finds its holes
+``local_files``   writes one whole, finds its holes
+``durable``       changes that a crash cannot tear; how far a file holds data, and its content
 ``rocksdb``       RocksDB databases
-``durable``       changes that a crash cannot tear
 ``broker_lock``   whether a broker runs
 ================  =====================================================================================
 """

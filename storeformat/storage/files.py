@@ -3,6 +3,11 @@
 Storage is ``pyarrow.fs``: ``s3://`` (or ``s3a://``), ``hdfs://``, ``gs://`` and ``abfs://``, with pyarrow's settings
 after a ``?`` and credentials from the environment. An object store has no rename and no append: an object exists
 complete or not at all. Local files are written sparse. Streams disable pyarrow's compression by file name (.gz).
+
+Status of local files without opening them: length, owner, mode, modification time, free space, mounts.
+
+A broker's start depends on these: it opens files for writing as one user, maps whole segments, and deletes by
+modification time and disk usage.
 """
 
 from __future__ import annotations
@@ -24,9 +29,16 @@ from pyarrow import fs as pafs
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.limits import READ_WHOLE
-from storeformat.storage import locations
+import re
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow.fs import FileType
+
+from storeformat.errors import READ_WHOLE, DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
+from storeformat.storage import local_files, locations
 from storeformat.storage.local_files import data_ranges, scanned
 
 _COPY_CHUNK = 8 << 20
@@ -443,3 +455,143 @@ def hdfs_client(uri: str) -> Any:
     except (RuntimeError, ValueError) as error:  # hdfs-native's own words
         raise DependencyMissing(f"no client for this address: {error}", path=uri) from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(client))
+
+
+@dataclass(frozen=True)
+class Space:
+    """A file system: bytes in all, free, and free for users that are not root; whether it is mounted for writing."""
+
+    total: int
+    free: int
+    available: int
+    takes_files: bool = True
+
+    @property
+    def used_percent(self) -> int:
+        """Share in use, rounded up (UtilAll#getDiskPartitionSpaceUsedPercent)."""
+        used = self.total - self.free
+        return -(-used * 100 // max(used + self.available, 1))
+
+
+def space_of(path: str) -> Space:
+    """Space of the file system that holds a path."""
+    with reading(path):
+        found = os.statvfs(locations.local_path(path))
+    total, free, available = (count * found.f_frsize for count in (found.f_blocks, found.f_bfree, found.f_bavail))
+    return Space(total, free, available, takes_files=not found.f_flag & os.ST_RDONLY)
+
+
+def free_space(path: str) -> int | None:
+    """Bytes that can be written below an existing local directory, None if unknown."""
+    return space_of(path).available if locations.is_local(path) else None
+
+
+def device_of(path: str) -> int:
+    """Device of a path; of a link itself."""
+    with reading(path):
+        return os.lstat(locations.local_path(path)).st_dev
+
+
+def mount_points() -> frozenset[str]:
+    """Mount points of this system, bind mounts included."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+            return parse_mount_points(lines)
+    except OSError:
+        return frozenset()
+
+
+def parse_mount_points(lines: Iterable[str]) -> frozenset[str]:
+    """Mount points in ``mountinfo``: the fifth word of a line, with octal escapes."""
+    points = (line.split(" ")[4] for line in lines)
+    return frozenset(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point) for point in points)
+
+
+def crosses_mount(root: str, path: str) -> bool:
+    """True if a mount between a directory and a path below it prevents renames. The directory may be a link."""
+    base = os.path.realpath(locations.local_path(root))
+    if device_of(path) != device_of(base):
+        return True
+    mounted = mount_points()
+    parts = os.path.relpath(locations.local_path(path), locations.local_path(root)).split(os.sep)
+    return any(os.path.join(base, *parts[: count + 1]) in mounted for count in range(len(parts)))
+
+
+def resolved(path: str) -> str:
+    """Local path with links resolved, even if it does not exist; URIs as they are."""
+    return os.path.realpath(locations.local_path(path)) if locations.is_local(path) else path
+
+
+def make_private_directory(path: str) -> None:
+    """Make a new local directory with mode 0700, and its parents."""
+    if locations.is_local(path):
+        with writing(path):
+            os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
+            os.mkdir(locations.local_path(path), 0o700)
+
+
+def resolves_inside(path: str, directory: str) -> bool:
+    """True if a path is a directory or below it, links resolved."""
+    return locations.is_inside(resolved(path), resolved(directory))
+
+
+def refuse_directory(path: str) -> None:
+    """Refuse a directory in place of an output file."""
+    if locations.is_local(path) and os.path.isdir(locations.local_path(path)):
+        raise WriteFailed("cannot be written: this is a directory", path=path)
+
+
+def refuse_used_directory(path: str) -> None:
+    """Refuse a directory that is not empty."""
+    entries = list_directory(path)
+    if entries:
+        raise Refused(
+            "the output directory is not empty", path=path, found=entries[0].name, expected="nothing",
+            advice="choose another directory, or empty this one",
+        )  # fmt: skip
+
+
+def refuse_missing_bucket(path: str) -> None:
+    """Refuse an object store without this bucket."""
+    if not locations.is_local(path):
+        scheme, _, rest = path.partition("://")
+        bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
+        with writing(path):
+            filesystem, inner = resolve(bucket)
+            if filesystem.get_file_info(inner).type == FileType.NotFound:
+                raise WriteFailed("there is no such bucket", path=bucket)
+
+
+def missing_parents(path: str) -> list[str]:
+    """Missing directories above a local path, innermost first."""
+    parents = list(Path(locations.local_path(path)).parents) if locations.is_local(path) else []
+    return [str(parent) for parent in parents if not parent.exists()]
+
+
+def remove_empty(directories: Sequence[str]) -> None:
+    """Remove local directories in order, up to the first that is not empty."""
+    with suppress(OSError):
+        for directory in directories:
+            os.rmdir(directory)
+
+
+def draft_of(path: str, drafts: str) -> str:
+    """Temporary name in local ``drafts``, so that a killed task leaves no partial ``path``; objects need none."""
+    return locations.join(drafts, uuid.uuid4().hex) if locations.is_local(path) else path
+
+
+def settle(draft: str, path: str) -> None:
+    """Rename a draft to its name, replacing a file."""
+    if draft != path:
+        with writing(path):
+            os.makedirs(os.path.dirname(locations.local_path(path)), exist_ok=True)
+            os.replace(locations.local_path(draft), locations.local_path(path))
+
+
+def replace_bytes(path: str, data: bytes) -> None:
+    """Write a file, replacing one (``local_files``)."""
+    if not locations.is_local(path):
+        write_bytes(path, data)
+        return
+    with writing(path):
+        local_files.replace_bytes(locations.local_path(path), data)

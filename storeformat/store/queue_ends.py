@@ -22,7 +22,7 @@ from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.log.log_tail import LogTail
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.consume_queue import UNIT_SIZE
-from storeformat.record.light_queues import LIGHT_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, local_files
 from storeformat.storage.files import FileStatus
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name

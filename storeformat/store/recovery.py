@@ -28,7 +28,7 @@ from storeformat.javacompat import parse_int
 from storeformat.log.segments import Segment
 from storeformat.message import MAX_HEAD_SIZE
 from storeformat.record.decode import store_timestamp_at
-from storeformat.storage import files, local_status
+from storeformat.storage import files
 from storeformat.storage.files import FileStatus, RangeReader
 from storeformat.store.broker_rules import MOST_RECOVERED_SEGMENTS, BrokerRules
 from storeformat.store.checkpoint import StoreCheckpoint
@@ -187,9 +187,7 @@ def warning_percent(settings: Settings, rules: BrokerRules) -> int:
 
 def _used_percent(paths: Sequence[str]) -> int:
     """The emptiest disk of the log, or that of the queues if fuller."""
-    *log, queues = [
-        local_status.space_of(path).used_percent if files.status_of(path) is not None else 0 for path in paths
-    ]
+    *log, queues = [files.space_of(path).used_percent if files.status_of(path) is not None else 0 for path in paths]
     return max(min(log, default=0), queues)
 
 

@@ -23,13 +23,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, starmap
 
-from storeformat.errors import MissingInput, NotAStore, WrongSettings
-from storeformat.limits import LISTED
+from storeformat.errors import LISTED, MissingInput, NotAStore, WrongSettings
 from storeformat.log import dledger
 from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, Committed, framing_of, is_of_group
-from storeformat.log.framing import PLAIN, Framing
-from storeformat.log.segments import Segment
-from storeformat.storage import files, locations, outputs
+from storeformat.log.segments import PLAIN, Framing, Segment
+from storeformat.storage import files, locations
 from storeformat.storage.files import FileStatus
 from storeformat.store.layout import COMMIT_LOG, file_name, is_file_name
 from storeformat.store.settings import SEGMENT_SIZE, Settings
@@ -239,7 +237,7 @@ def _directories(root: str, settings: Settings) -> list[str]:
     there: dict[str, str] = {}
     for path in settings.paths(*_PATHS):
         if files.status_of(path) is not None:
-            there.setdefault(outputs.resolved(path), path)
+            there.setdefault(files.resolved(path), path)
     return list(there.values()) or [locations.join(root, COMMIT_LOG)]
 
 

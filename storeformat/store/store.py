@@ -11,7 +11,7 @@ from itertools import islice
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.record.light_queues import MultiDispatchRules
+from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
 from storeformat.store import checkpoint
 from storeformat.store.broker_rules import (

@@ -18,8 +18,7 @@ from jobs.log.queue_runs import all_runs
 from jobs.rebuild import planning
 from storeformat.arrays import table_of
 from storeformat.log.chain import ChainReport, follow_chain
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, plan_splits
+from storeformat.log.segments import ChainEnd, Segment, plan_splits
 from storeformat.store.settings import Settings
 from udfs.log.scan import Dispatched, SplitScan, StoreTimes
 from udfs.log.staged_files import Staged

@@ -29,7 +29,7 @@ from support.real_broker import RELEASES, BrokerFailed, BrokerGroup, BrokerPair,
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
-from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import Reason
 from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker

@@ -38,8 +38,7 @@ from support.rebuilding import rules_of_release
 from support.store_to_start import lock_held
 
 from jobs.preflight.preflight import judge
-from jobs.preflight.reason import Answer, Reason
-from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
+from jobs.preflight.stopped_store import Answer, Reason, StoppedStore, read_stopped_store
 from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker

@@ -34,7 +34,7 @@ from support.real_broker import RELEASES, REPLICATED, SINCE_5, BrokerPair, Broke
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker

@@ -25,7 +25,7 @@ from jobs.log.opening import open_store
 from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
-from jobs.rebuild.not_rebuilt import parts_not_rebuilt
+from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from jobs.verify.verify import Verified
 from storeformat.errors import WrongSettings

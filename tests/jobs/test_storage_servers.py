@@ -24,7 +24,7 @@ from support.store_builder import LogBuilder
 
 from jobs.table.messages_table import place_of
 from storeformat.errors import TotalsDisagree
-from storeformat.storage import extents, files, locations
+from storeformat.storage import durable, files, locations
 
 pytestmark = pytest.mark.golden
 
@@ -197,7 +197,7 @@ def test_a_rebuild_is_that_of_a_local_disk(server: str, request: pytest.FixtureR
     rebuild_here(store, tmp_path / "there", STORE.settings, made=output)
     assert rebuilt_files(output, wanted) == wanted
     name, content = max(wanted.items())
-    assert extents.stray_byte(locations.join(output, name), len(content)) is None
+    assert durable.stray_byte(locations.join(output, name), len(content)) is None
     files.remove_tree(output)
     assert files.tree_sizes(output) == {}
 

@@ -16,7 +16,7 @@ import pytest
 from support.real_store import RealStore, RealStoreFailed, build
 from support.rebuilding import preflight_here
 
-from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import Reason
 
 pytestmark = [
     pytest.mark.realstore,

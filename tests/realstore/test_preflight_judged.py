@@ -14,8 +14,8 @@ from support.rebuilding import preflight_here
 from support.store_to_start import as_fastjson, configure, lock_held
 from support.wrong_stores import CASES, LAG, QUEUE_FILE, SEGMENT, SETTINGS, Facts, cut_units, log_cut, said_of, served
 
-from jobs.preflight.reason import Answer, Reason
-from storeformat.storage import local_status
+from jobs.preflight.stopped_store import Answer, Reason
+from storeformat.storage import files
 
 pytestmark = pytest.mark.realstore
 
@@ -218,7 +218,7 @@ def test_healthy_stores_are_safe(release: str, halt: bool, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
 def test_members_of_a_group_are_safe(release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_status, "space_of", lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39))
+    monkeypatch.setattr(files, "space_of", lambda path: files.Space(1 << 40, 1 << 39, 1 << 39))
     for store in RealStore(release).write(tmp_path, 3, seed=78_500, features=["dledger"]):
         configure(store.root)
         answer = preflight_here(store.root, store.settings, release)

@@ -25,7 +25,7 @@ from support.real_broker import RELEASES
 from support.real_store import RealStore, RealStoreFailed
 from support.rebuilding import preflight_here, rebuild_here, rules_of_release
 
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 
 pytest.importorskip("rocksdict")
 pytestmark = pytest.mark.realstore

@@ -18,7 +18,7 @@ from support.real_store import RELEASES, RealStore
 from support.rebuilding import preflight_here
 from support.store_to_start import as_fastjson
 
-from jobs.preflight.reason import Answer, Reason
+from jobs.preflight.stopped_store import Answer, Reason
 
 pytestmark = pytest.mark.realstore
 

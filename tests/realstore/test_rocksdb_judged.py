@@ -12,7 +12,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release
 
 from jobs.log import opening
 from jobs.rebuild import build_store
-from jobs.rebuild.not_rebuilt import parts_not_rebuilt
+from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
 
 pytest.importorskip("rocksdict")

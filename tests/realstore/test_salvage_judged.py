@@ -10,7 +10,7 @@ from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, put
 from support.rebuilding import preflight_here, rebuild_here, rules_of_release, verify_here
 from support.store_to_start import as_fastjson
 
-from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import Reason
 from jobs.rebuild.rebuild import repair_log
 
 pytestmark = pytest.mark.realstore

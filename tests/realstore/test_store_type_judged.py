@@ -11,7 +11,7 @@ import pytest
 from support.real_store import Opened, RealStore, RealStoreFailed
 from support.rebuilding import preflight_here
 
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 
 pytestmark = pytest.mark.realstore
 

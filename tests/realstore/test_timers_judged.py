@@ -24,7 +24,7 @@ from support.rebuilding import preflight_here
 from support.store_builder import LogBuilder
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
 
-from jobs.preflight.reason import Reason
+from jobs.preflight.stopped_store import Reason
 
 pytestmark = pytest.mark.realstore
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs as pafs
 from support.patching import stand_in
 
-from storeformat.storage import durable, extents, files
+from storeformat.storage import durable, files
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def sync(handle: int) -> None:
         found.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
 
-    for module in (durable, extents):
+    for module in (durable, durable):
         stand_in(monkeypatch, module, "os", fsync=sync)
     return found
 

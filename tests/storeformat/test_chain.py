@@ -16,13 +16,24 @@ from support.refusals import refusal
 from support.store_builder import COMMIT, PREPARED, ROLLBACK, Embedded, LogBuilder, Message, encode_record
 
 from storeformat.errors import NotAStore, RecordDefect
-from storeformat.log.block_window import BlockWindow, search_certificate
 from storeformat.log.chain import Break, Chain, ChainReport, follow_chain
-from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.chain_walk import BlockWindow, ChainWalk, search_certificate
 from storeformat.log.dledger import ENTRIES
-from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber, Framing, find_records, judge_head
 from storeformat.log.record_ref import RecordRef
-from storeformat.log.segments import LogPart, Segment, Split, plan_splits, segment_at, segment_with
+from storeformat.log.segments import (
+    PLAIN,
+    ChainEnd,
+    EntryNumber,
+    Framing,
+    LogPart,
+    Segment,
+    Split,
+    find_records,
+    judge_head,
+    plan_splits,
+    segment_at,
+    segment_with,
+)
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files
 

@@ -17,32 +17,28 @@ from support.patching import stand_in
 from support.store_to_start import as_fastjson
 
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
-from storeformat.store.config import config_files, fastjson
+from storeformat.store.config import config_files
 from storeformat.store.config.config_files import (
     CONFIG,
+    REVIVE_GROUP,
     ConfigCopy,
+    DataVersion,
     FileState,
     Offsets,
     TopicQueues,
-    read_config,
-    read_offsets,
-)
-from storeformat.store.config.consumer_offsets import (
-    REVIVE_GROUP,
-    DataVersion,
+    configured_batch_topics,
     consumer_offsets_json,
     data_version,
+    find_batch_topics,
     highest_committed,
     known_groups,
     offsets_before_tear,
-)
-from storeformat.store.config.timer_files import DEFAULT, DELETE, TimerUnit, read_timer_files, timer_check, timer_log
-from storeformat.store.config.topic_config import (
-    configured_batch_topics,
-    find_batch_topics,
+    read_config,
+    read_offsets,
     topic_configuration,
     topics_json,
 )
+from storeformat.store.config.timer_files import DEFAULT, DELETE, TimerUnit, read_timer_files, timer_check, timer_log
 
 # -------------------------------------------------------------------------------------------------- config files
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'
@@ -260,21 +256,21 @@ REFUSED = ("\0\0\0\0", "   ", "\n", '{"a":1}xyz', '{"a":{0:5}', "hello", '{"a":x
 
 @pytest.mark.parametrize("text", ACCEPTED)
 def test_accepted(text: str) -> None:
-    assert fastjson.parse(text) == ACCEPTED[text]
+    assert config_files.parse(text) == ACCEPTED[text]
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (json's error is one)
-        fastjson.parse(text)
+        config_files.parse(text)
 
 
 def test_no_cut_is_accepted() -> None:
     text = '{\n\t"dataVersion":{\n\t\t"counter":5\n\t},\n\t"offsetTable":{"A@g":{0:12,1:13\n\t\t},"B@g":{0:7\n\t\t}}\n}'
-    assert fastjson.parse(text)
+    assert config_files.parse(text)
     for length in range(len(text)):
         with pytest.raises(ValueError):  # noqa: PT011
-            fastjson.parse(text[:length])
+            config_files.parse(text[:length])
 
 
 @pytest.mark.parametrize(
@@ -283,7 +279,7 @@ def test_no_cut_is_accepted() -> None:
 def test_no_text_takes_the_square_of_its_length(text: str) -> None:
     begin = time.process_time()
     with pytest.raises(ValueError):  # noqa: PT011
-        fastjson.parse('{"a":' + text + " x")
+        config_files.parse('{"a":' + text + " x")
     offsets_before_tear('{"offsetTable":{"' + text)
     offsets_before_tear('{"lmqOffsetTable":{"' + text)
     assert time.process_time() - begin < 1
@@ -383,9 +379,9 @@ def test_what_is_no_name_of_a_directory_is_no_topic_of_batches(tmp_path: Path, n
                 '{"counter":[]}', '{"counter":9223372036854775807}', '{"\\ud800":"\\ud800"}']
 )  # fmt: skip
 def test_a_version_that_is_none_begins_anew(version: str) -> None:
-    known = fastjson.parse(f'{{"dataVersion":{version},"topicConfigTable":{{"\\ud800":{{"perm":1e999}}}}}}')
+    known = config_files.parse(f'{{"dataVersion":{version},"topicConfigTable":{{"\\ud800":{{"perm":1e999}}}}}}')
     content, added = topics_json({"A": 1}, (), known, 7)
-    written = fastjson.parse(content.decode())
+    written = config_files.parse(content.decode())
     assert (written["dataVersion"]["counter"], written["dataVersion"]["timestamp"], added) == (1, 7, ["A"])
 
 

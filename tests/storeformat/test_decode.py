@@ -29,10 +29,11 @@ from storeformat.record.decode import (
     span_texts,
     store_timestamp_at,
 )
-from storeformat.record.hosts import host_bytes, host_text
 from storeformat.record.message_ids import (
     OffsetMessageId,
     UniqueKey,
+    host_bytes,
+    host_text,
     offset_message_ids,
     parse_offset_message_id,
     parse_unique_key,

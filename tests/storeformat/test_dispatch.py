@@ -17,8 +17,7 @@ from storeformat.errors import WrongSettings
 from storeformat.kernels import PADDING
 from storeformat.record import dispatch
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
-from storeformat.record.dispatch import DispatchRules, parse_delay_levels
-from storeformat.record.light_queues import MultiDispatchRules, light_units
+from storeformat.record.dispatch import DispatchRules, MultiDispatchRules, light_units, parse_delay_levels
 from storeformat.record.pending import Pending, belongs_to, may_hold, pending
 
 # ------------------------------------------------------------------------------------------------------ dispatch

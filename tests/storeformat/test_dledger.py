@@ -14,8 +14,7 @@ from support.in_memory import Bytes
 from support.store_builder import Message, encode_record
 
 from storeformat.errors import NotAStore, RecordDefect
-from storeformat.log.block_window import BlockWindow, search_certificate
-from storeformat.log.chain_walk import ChainWalk, chain_from
+from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from, search_certificate
 from storeformat.log.dledger import (
     ENTRIES,
     HEAD_SIZE,
@@ -25,9 +24,8 @@ from storeformat.log.dledger import (
     committed_index,
     framing_of,
 )
-from storeformat.log.framing import PLAIN, ChainEnd, EntryNumber
 from storeformat.log.record_ref import RecordRef
-from storeformat.log.segments import Segment, Split
+from storeformat.log.segments import PLAIN, ChainEnd, EntryNumber, Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage import survey
 from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey, survey_entries

@@ -22,8 +22,8 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, TotalsDisagree
-from storeformat.storage import extents, files, local_files
-from storeformat.storage.extents import Content, content_of
+from storeformat.storage import durable, files, local_files
+from storeformat.storage.durable import Content, content_of
 
 SIZE = 6_000_000
 DATA = random.Random(1).randbytes(5_000) + b"\1"
@@ -66,8 +66,8 @@ def sparse_file(path: Path) -> Path:
 
 
 def found(path: Path) -> Content:
-    (content,) = extents.contents_on_disk([(str(path), len(DATA))], lambda count: None)
-    assert extents.read_back(str(path), len(DATA)) == (memoryview(DATA), content)
+    (content,) = durable.contents_on_disk([(str(path), len(DATA))], lambda count: None)
+    assert durable.read_back(str(path), len(DATA)) == (memoryview(DATA), content)
     return content
 
 
@@ -93,7 +93,7 @@ def test_one_bit_after_the_data_is_found(at: int, kind: str, place: Path) -> Non
             os.posix_fallocate(file.fileno(), 0, SIZE)
         file.seek(at)
         file.write(b"\x10")
-    assert extents.stray_byte(str(path), len(DATA)) == at
+    assert durable.stray_byte(str(path), len(DATA)) == at
     assert found(path) == Content(SIZE, at + 1, EXPECTED.sha256)
 
 
@@ -102,7 +102,7 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
     path = sparse_file(place / "file")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[SIZE // 2] = 1
-        assert extents.data_end(str(path), SIZE) > SIZE // 2
+        assert durable.data_end(str(path), SIZE) > SIZE // 2
         assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
 
 
@@ -111,24 +111,24 @@ def test_an_object_is_what_it_should_be(hdfs: Any) -> None:
     path = "hdfs://node:8020/object"
     for tail, data_size in ((b"", len(DATA)), (bytes(9), len(DATA)), (bytes(9) + b"\2" + bytes(9), len(DATA) + 10)):
         hdfs.pipe_file("/object", DATA + tail)
-        stored, content = extents.read_back(path, len(DATA))
+        stored, content = durable.read_back(path, len(DATA))
         assert stored == DATA
         assert content == Content(len(DATA) + len(tail), data_size, EXPECTED.sha256)
-        assert extents.stray_byte(path, len(DATA)) == (None if data_size == len(DATA) else data_size - 1)
-        assert extents.data_end(path, 77) == 77
+        assert durable.stray_byte(path, len(DATA)) == (None if data_size == len(DATA) else data_size - 1)
+        assert durable.data_end(path, 77) == 77
     hdfs.pipe_file("/object", DATA[:10])
-    stored, content = extents.read_back(path, len(DATA))
+    stored, content = durable.read_back(path, len(DATA))
     assert (bytes(stored), content) == (DATA[:10], content_of(DATA[:10]))
-    hdfs.pipe_file("/object", bytes(extents.CHUNK) + b"\1")
-    assert extents.stray_byte(path, 0) is None
-    assert extents.stray_byte(path, 1) == extents.CHUNK
+    hdfs.pipe_file("/object", bytes(durable.CHUNK) + b"\1")
+    assert durable.stray_byte(path, 0) is None
+    assert durable.stray_byte(path, 1) == durable.CHUNK
 
 
 def test_what_was_written_is_read_back_or_the_job_fails(place: Path) -> None:
     draft = sparse_file(place / "draft")
 
     def read(data_size: int, size: int) -> tuple[memoryview, Content]:
-        return extents.read_back_whole(str(draft), data_size, size, path="/final", what="the file")
+        return durable.read_back_whole(str(draft), data_size, size, path="/final", what="the file")
 
     assert read(len(DATA), SIZE) == (memoryview(DATA), EXPECTED)
     said = refusal(TotalsDisagree, lambda: read(len(DATA), SIZE + 1))
@@ -142,12 +142,12 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = {"what": "cannot be read: No such file or directory", "path": none}
     for act in (
-        lambda: extents.data_end(none, 5), lambda: extents.stray_byte(none, 0), lambda: extents.read_back(none, 5),
-        lambda: extents.content_on_disk(none, 5, lambda count: None),
+        lambda: durable.data_end(none, 5), lambda: durable.stray_byte(none, 0), lambda: durable.read_back(none, 5),
+        lambda: durable.content_on_disk(none, 5, lambda count: None),
     ):  # fmt: skip
         assert refusal(MissingInput, act) == said
     os.mkfifo(none)
-    for act in (lambda: extents.data_end(none, 5), lambda: extents.stray_byte(none, 0)):
+    for act in (lambda: durable.data_end(none, 5), lambda: durable.stray_byte(none, 0)):
         assert refusal(MissingInput, act) == {"what": "this is not a regular file", "path": none}
 
 
@@ -156,10 +156,10 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
     with path.open("r+b") as file:
         file.seek(17)
         file.write(bytes([DATA[17] ^ 1]))
-    assert extents.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
+    assert durable.contents_on_disk([(str(path), len(DATA))], lambda count: None) != [EXPECTED]
     for size in (0, 17, len(DATA), SIZE - 1, SIZE + 1):
         os.truncate(sparse_file(place / str(size)), size)
-        (content,) = extents.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
+        (content,) = durable.contents_on_disk([(str(place / str(size)), len(DATA))], lambda count: None)
         assert content.size == size
         assert content != EXPECTED
 
@@ -167,11 +167,11 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
 def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, request: pytest.FixtureRequest) -> None:
     path = sparse_file(place / "file")
     told = request.node.callspec.params["knows_holes"] == "holes"
-    assert len(DATA) <= extents.data_end(str(path), SIZE) <= (len(DATA) + 4096 if told else SIZE)
+    assert len(DATA) <= durable.data_end(str(path), SIZE) <= (len(DATA) + 4096 if told else SIZE)
     (place / "zeros").write_bytes(bytes(10_000))
     os.truncate(place / "zeros", 0)
     os.truncate(place / "zeros", SIZE)
-    assert extents.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
+    assert durable.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
 
 
 pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)
@@ -189,9 +189,9 @@ def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> Non
         data = path.read_bytes()
         rest = data[begin:].lstrip(b"\0")
         stray = size - len(rest) if rest else None
-        assert extents.stray_byte(str(path), begin) == stray
-        end = extents.data_end(str(path), size)
+        assert durable.stray_byte(str(path), begin) == stray
+        end = durable.data_end(str(path), size)
         assert data[:end].ljust(size, b"\0") == data
         head = data[:begin]
         expected = Content(size, len(head) if stray is None else stray + 1, hashlib.sha256(head).digest())
-        assert extents.content_on_disk(str(path), begin, lambda count: None) == expected
+        assert durable.content_on_disk(str(path), begin, lambda count: None) == expected

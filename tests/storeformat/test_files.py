@@ -20,10 +20,9 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
-from storeformat.storage import extents, files, local_files, local_status, locations
-from storeformat.storage.files import FileStatus, RangeReader, statuses_in
+from storeformat.storage import durable, files, local_files, locations
+from storeformat.storage.files import FileStatus, RangeReader, Space, free_space, space_of, statuses_in
 from storeformat.storage.local_files import data_ranges
-from storeformat.storage.local_status import Space, free_space, space_of
 from storeformat.storage.locations import without_secrets
 
 
@@ -315,7 +314,7 @@ def test_nothing_is_asked_for_at_the_end_of_an_object(hdfs: Any, monkeypatch: py
         self._file = NothingAtTheEnd(b"abc")
 
     monkeypatch.setattr(files.RangeReader, "__init__", opened_so)
-    assert extents.stray_byte("hdfs://node:8020/object", 3) is None
+    assert durable.stray_byte("hdfs://node:8020/object", 3) is None
     with files.RangeReader("hdfs://node:8020/object") as reader:
         reader.read_into(3, memoryview(bytearray()))
 
@@ -400,7 +399,7 @@ def test_names_that_cannot_be_asked_about(tmp_path: Path) -> None:
 
 def test_space_is_counted_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(f_blocks=11, f_bfree=7, f_bavail=5, f_frsize=512, f_bsize=4096, f_flag=0)
-    stand_in(monkeypatch, local_status, "os", statvfs=lambda path: found)
+    stand_in(monkeypatch, files, "os", statvfs=lambda path: found)
     assert space_of(str(tmp_path)) == Space(11 * 512, 7 * 512, 5 * 512)
     found.f_flag = os.ST_RDONLY
     assert not space_of(str(tmp_path)).takes_files
@@ -433,9 +432,9 @@ def test_what_is_mounted_on_the_way_lies_apart(
     for name in ("store/consumequeue/T/0", "store/consumequeue/T/00", "store/index"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to("store")
-    monkeypatch.setattr(local_status, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
+    monkeypatch.setattr(files, "mount_points", lambda: frozenset({"/", os.path.realpath(tmp_path / mounted)}))
     named = root + path.removeprefix("store")
-    assert local_status.crosses_mount(str(tmp_path / root), str(tmp_path / named)) == apart
+    assert files.crosses_mount(str(tmp_path / root), str(tmp_path / named)) == apart
 
 
 def test_blanks_in_mount_points_are_octal() -> None:
@@ -443,16 +442,16 @@ def test_blanks_in_mount_points_are_octal() -> None:
         "36 35 98:0 /mnt1 /mnt/a\\040b\\134c rw,noatime master:1 - ext3 /dev/root rw\n",
         "37 35 98:0 / / rw - ext3 /dev/root rw\n",
     ]
-    assert local_status.parse_mount_points(lines) == {"/mnt/a b\\c", "/"}
-    assert "/" in local_status.mount_points() or not Path("/proc/self/mountinfo").exists()
+    assert files.parse_mount_points(lines) == {"/mnt/a b\\c", "/"}
+    assert "/" in files.mount_points() or not Path("/proc/self/mountinfo").exists()
 
 
 @pytest.mark.parametrize("apart", ["store/index", "store"])
 def test_what_is_on_another_file_system_lies_apart(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "store" / "index").mkdir(parents=True)
     beyond = os.path.realpath(tmp_path / apart)
-    monkeypatch.setattr(local_status, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
-    assert local_status.crosses_mount(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
+    monkeypatch.setattr(files, "device_of", lambda path: 2 if os.path.realpath(path).startswith(beyond) else 1)
+    assert files.crosses_mount(str(tmp_path / "store"), str(tmp_path / "store" / "index")) == (apart != "store")
 
 
 # ----------------------------------------------------------------------------------------------------- locations

@@ -18,10 +18,10 @@ from storeformat.arrays import LogExtent
 from storeformat.errors import NotAStore, TotalsDisagree, WrongSettings
 from storeformat.index import index_check, index_file
 from storeformat.index import index_file as ix
-from storeformat.index.entries import ROW, TAG_MARK
 from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFileComparer, Rows
+from storeformat.index.index_file import ROW, TAG_MARK
 from storeformat.queues.queue_check import Finding
-from storeformat.storage import extents, files
+from storeformat.storage import durable, files
 
 SLOTS, CAPACITY = 7, 4_000
 ENTRIES_AT = 40 + 4 * SLOTS + 20
@@ -193,7 +193,7 @@ def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
     assert (path.stat().st_size, path.stat().st_blocks * 512 < 2 << 20) == (size, True)
     with path.open("rb") as file:
         assert file.read(len(model.content)) == model.flushed()
-    assert extents.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
+    assert durable.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
 
 
 def test_a_full_file_counts_to_its_configured_number() -> None:

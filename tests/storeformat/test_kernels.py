@@ -19,12 +19,10 @@ from support.uniform_log import uniform_log
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.index.entries import ROW
-from storeformat.index.index_file import ENTRY, time_diff
+from storeformat.index.index_file import ENTRY, ROW, time_diff
 from storeformat.kernels import PADDING, Spans, Tally, UnitColumns, active, numpy_kernels
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, Fault, decode
-from storeformat.record.dispatch import DispatchRules, PlainDispatch, index_entries, queue_units
-from storeformat.record.light_queues import MultiDispatchRules
+from storeformat.record.dispatch import DispatchRules, MultiDispatchRules, PlainDispatch, index_entries, queue_units
 
 # -------------------------------------------------------------------------------------------------------------- kernels
 # The hot functions: numpy's against what Java, zlib and a slow loop say, and the compiled ones against numpy's on any

@@ -18,7 +18,7 @@ from support.patching import stand_in
 from support.refusals import refusal
 
 from storeformat.errors import MissingInput, Refused, WriteFailed
-from storeformat.storage import broker_lock, durable, files, local_files, outputs
+from storeformat.storage import broker_lock, durable, files, local_files
 
 
 # -------------------------------------------------------------------------------------------------------------- durable
@@ -106,38 +106,38 @@ def test_links_are_followed_before_a_place_is_judged(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "link").symlink_to("store")
     store = str(tmp_path / "store")
-    assert outputs.resolved(str(tmp_path / "link" / "new")) == str(Path(store).resolve() / "new")
-    assert outputs.resolved("s3://bucket/a/../b") == "s3://bucket/a/../b"
-    assert outputs.resolves_inside(str(tmp_path / "link" / "new" / "deep"), store)
-    assert outputs.resolves_inside(store, str(tmp_path / "link"))
-    assert not outputs.resolves_inside(str(tmp_path / "store-2"), store)
-    assert not outputs.resolves_inside(str(tmp_path), store)
+    assert files.resolved(str(tmp_path / "link" / "new")) == str(Path(store).resolve() / "new")
+    assert files.resolved("s3://bucket/a/../b") == "s3://bucket/a/../b"
+    assert files.resolves_inside(str(tmp_path / "link" / "new" / "deep"), store)
+    assert files.resolves_inside(store, str(tmp_path / "link"))
+    assert not files.resolves_inside(str(tmp_path / "store-2"), store)
+    assert not files.resolves_inside(str(tmp_path), store)
 
 
 def test_a_private_directory_is_new(tmp_path: Path) -> None:
-    outputs.make_private_directory(str(tmp_path / "c" / "d"))
-    outputs.make_private_directory("s3://bucket/a")
+    files.make_private_directory(str(tmp_path / "c" / "d"))
+    files.make_private_directory("s3://bucket/a")
     assert stat.S_IMODE((tmp_path / "c" / "d").stat().st_mode) == 0o700
     with pytest.raises(WriteFailed, match="exists"):
-        outputs.make_private_directory(str(tmp_path / "c" / "d"))
+        files.make_private_directory(str(tmp_path / "c" / "d"))
 
 
 def test_a_directory_is_no_place_for_a_file(tmp_path: Path) -> None:
     said = {"what": "cannot be written: this is a directory", "path": str(tmp_path)}
-    assert refusal(WriteFailed, lambda: outputs.refuse_directory(str(tmp_path))) == said
-    outputs.refuse_directory(str(tmp_path / "new"))
-    outputs.refuse_directory("s3://bucket/place")
+    assert refusal(WriteFailed, lambda: files.refuse_directory(str(tmp_path))) == said
+    files.refuse_directory(str(tmp_path / "new"))
+    files.refuse_directory("s3://bucket/place")
     (tmp_path / "file").touch()
-    outputs.refuse_directory(str(tmp_path / "file"))
+    files.refuse_directory(str(tmp_path / "file"))
 
 
 def test_only_an_absent_or_empty_directory_takes_an_output(tmp_path: Path) -> None:
-    outputs.refuse_used_directory(str(tmp_path / "absent"))
-    outputs.refuse_used_directory(str(tmp_path))
+    files.refuse_used_directory(str(tmp_path / "absent"))
+    files.refuse_used_directory(str(tmp_path))
     (tmp_path / "b").touch()
     (tmp_path / "a").mkdir()
     with pytest.raises(Refused, match="the output directory is not empty: found a, expected nothing"):
-        outputs.refuse_used_directory(str(tmp_path))
+        files.refuse_used_directory(str(tmp_path))
 
 
 def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,55 +147,55 @@ def test_a_bucket_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
             return pafs.FileInfo(asked, kind)
 
     monkeypatch.setattr(files, "client_of", lambda uri: (Buckets(), uri.removeprefix("s3://").partition("?")[0]))
-    outputs.refuse_missing_bucket("s3://there/a/b?region=eu")
-    outputs.refuse_missing_bucket("/none")
+    files.refuse_missing_bucket("s3://there/a/b?region=eu")
+    files.refuse_missing_bucket("/none")
     said = {"what": "there is no such bucket", "path": "s3://gone?region=eu"}
-    assert refusal(WriteFailed, lambda: outputs.refuse_missing_bucket("s3://gone/a/b?region=eu")) == said
+    assert refusal(WriteFailed, lambda: files.refuse_missing_bucket("s3://gone/a/b?region=eu")) == said
 
 
 def test_what_was_made_for_an_output_is_removed_up_to_what_is_used(tmp_path: Path) -> None:
-    missing = outputs.missing_parents(str(tmp_path / "a" / "b" / "c"))
+    missing = files.missing_parents(str(tmp_path / "a" / "b" / "c"))
     assert missing == [str(tmp_path / "a" / "b"), str(tmp_path / "a")]
-    assert outputs.missing_parents("s3://bucket/a/b") == []
+    assert files.missing_parents("s3://bucket/a/b") == []
     (tmp_path / "a" / "b").mkdir(parents=True)
-    outputs.remove_empty(missing)
+    files.remove_empty(missing)
     assert not list(tmp_path.iterdir())
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "used").touch()
-    outputs.remove_empty([*missing, str(tmp_path)])
+    files.remove_empty([*missing, str(tmp_path)])
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["used"]
 
 
 def test_a_draft_has_a_name_of_its_own_and_gets_that_of_the_file(tmp_path: Path) -> None:
     place, drafts = str(tmp_path / "deep" / "file"), str(tmp_path / "drafts")
-    one, other = outputs.draft_of(place, drafts), outputs.draft_of(place, drafts)
+    one, other = files.draft_of(place, drafts), files.draft_of(place, drafts)
     assert one != other
     assert {str(Path(one).parent), str(Path(other).parent)} == {drafts}
-    assert outputs.draft_of("s3://bucket/file", drafts) == "s3://bucket/file"
-    outputs.settle("s3://bucket/file", "s3://bucket/file")
+    assert files.draft_of("s3://bucket/file", drafts) == "s3://bucket/file"
+    files.settle("s3://bucket/file", "s3://bucket/file")
     Path(drafts).mkdir()
     for draft, text in ((one, "one"), (other, "other")):
         Path(draft).write_text(text)
-        outputs.settle(draft, place)
+        files.settle(draft, place)
         assert Path(place).read_text() == text
     assert not list(Path(drafts).iterdir())
 
 
 def test_a_file_is_replaced_whole_and_a_failure_leaves_no_draft(tmp_path: Path) -> None:
     made = tmp_path / "new" / "directory"
-    outputs.replace_bytes(str(made / "file"), b"first, and longer")
-    outputs.replace_bytes(str(made / "file"), b"second")
+    files.replace_bytes(str(made / "file"), b"first, and longer")
+    files.replace_bytes(str(made / "file"), b"second")
     assert (made / "file").read_bytes() == b"second"
     (made / "taken").mkdir()
     with pytest.raises(WriteFailed) as caught:
-        outputs.replace_bytes(str(made / "taken"), b"text")
+        files.replace_bytes(str(made / "taken"), b"text")
     assert caught.value.path == str(made / "taken")
     assert sorted(path.name for path in made.iterdir()) == ["file", "taken"]
 
 
 def test_an_object_is_replaced_whole(hdfs: Any) -> None:
     for data in (b"first, and longer", b"second"):
-        outputs.replace_bytes("hdfs://node:8020/a/file", data)
+        files.replace_bytes("hdfs://node:8020/a/file", data)
         assert hdfs.cat_file("/a/file") == data
 
 
@@ -204,7 +204,7 @@ def test_a_failure_halfway_leaves_the_old_file_and_no_draft(tmp_path: Path, monk
     for failure in (OSError(28, "full"), KeyboardInterrupt()):
         stand_in(monkeypatch, local_files, "os", replace=raising(failure))
         with pytest.raises((WriteFailed, KeyboardInterrupt)):
-            outputs.replace_bytes(str(tmp_path / "file"), b"new")
+            files.replace_bytes(str(tmp_path / "file"), b"new")
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
@@ -220,7 +220,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Pa
     (tmp_path / "there").symlink_to("victim")
     (tmp_path / "nowhere").symlink_to("planted")
     for name in ("there", "nowhere"):
-        outputs.replace_bytes(str(tmp_path / name), b"report")
+        files.replace_bytes(str(tmp_path / name), b"report")
         assert not (tmp_path / name).is_symlink()
         assert (tmp_path / name).read_bytes() == b"report"
     assert (tmp_path / "victim").read_bytes() == b"precious"
@@ -232,7 +232,7 @@ def test_a_pipe_or_a_device_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "device").symlink_to("/dev/null")
     for name in ("pipe", "device"):
         with pytest.raises(WriteFailed, match="not a regular file"):
-            outputs.replace_bytes(str(tmp_path / name), b"report")
+            files.replace_bytes(str(tmp_path / name), b"report")
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "device").is_symlink()
 
@@ -241,7 +241,7 @@ def test_a_pipe_or_a_device_is_left_alone(tmp_path: Path) -> None:
 def test_permissions_are_those_of_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
     before = os.umask(umask)
     try:
-        outputs.replace_bytes(str(tmp_path / "file"), b"report")
+        files.replace_bytes(str(tmp_path / "file"), b"report")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode

@@ -17,15 +17,15 @@ from support.refusals import refusal
 
 from storeformat.arrays import Bools, LogExtent, Structs
 from storeformat.errors import TotalsDisagree, WrongSettings
-from storeformat.queues import batch_consume_queue, consume_queue, rocksdb_pairs
+from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues import consume_queue as cq
 from storeformat.queues import consume_queue_ext as ext
 from storeformat.queues.batch_consume_queue import check_file_size, is_valid, parse_units, written_units
 from storeformat.queues.queue_check import UnitComparison, compare_units
 from storeformat.queues.rocksdb_check import FirstDifference, Limits, Pairs, PairsComparison, compare_pairs
-from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.queues.topic_filter import TopicFilter, selected, selects
-from storeformat.store import layout
+from storeformat.store import layout, rocksdb_queues
+from storeformat.store.rocksdb_queues import VALUE
 
 
 # ------------------------------------------------------------------------------------------------- consume queue
@@ -587,27 +587,27 @@ def test_offsets_are_compared_to_the_byte() -> None:
 
 # ------------------------------------------------------------------------------------------------- rocksdb pairs
 def test_keys_are_parsed() -> None:
-    key = rocksdb_pairs.unit_key(b"T\x01", 7, 258)
-    assert key == rocksdb_pairs.unit_keys(b"T\x01", 7, np.array([258]))[0].tobytes()
-    assert rocksdb_pairs.parse_queue(key) == (b"T\x01", 7)
-    assert rocksdb_pairs.queue_head(b"T\x01", 7) < key < rocksdb_pairs.after_queue(b"T\x01", 7)
-    assert rocksdb_pairs.after_queue(b"T\x01", 7) < rocksdb_pairs.unit_key(b"T\x01", 8, 0)
-    assert rocksdb_pairs.parse_end(rocksdb_pairs.end_key(b"T", 1, "min")) == (b"T", 1, "min")
-    assert rocksdb_pairs.parse_ends(rocksdb_pairs.end_value(5, 6)) == (5, 6)
-    assert rocksdb_pairs.parse_offset(rocksdb_pairs.checkpoint_value(9)) == 9
+    key = rocksdb_queues.unit_key(b"T\x01", 7, 258)
+    assert key == rocksdb_queues.unit_keys(b"T\x01", 7, np.array([258]))[0].tobytes()
+    assert rocksdb_queues.parse_queue(key) == (b"T\x01", 7)
+    assert rocksdb_queues.queue_head(b"T\x01", 7) < key < rocksdb_queues.after_queue(b"T\x01", 7)
+    assert rocksdb_queues.after_queue(b"T\x01", 7) < rocksdb_queues.unit_key(b"T\x01", 8, 0)
+    assert rocksdb_queues.parse_end(rocksdb_queues.end_key(b"T", 1, "min")) == (b"T", 1, "min")
+    assert rocksdb_queues.parse_ends(rocksdb_queues.end_value(5, 6)) == (5, 6)
+    assert rocksdb_queues.parse_offset(rocksdb_queues.checkpoint_value(9)) == 9
 
 
 def test_what_is_no_key_is_none() -> None:
-    key = rocksdb_pairs.unit_key(b"T", 1, 2)
+    key = rocksdb_queues.unit_key(b"T", 1, 2)
     for wrong in (b"", b"\0\0\0\1", key[:-1], key + b"\0", key[:4] + b"\2" + key[5:]):
-        assert rocksdb_pairs.parse_queue(wrong) is None
-    assert rocksdb_pairs.parse_end(key) is None
-    assert rocksdb_pairs.parse_end(rocksdb_pairs.end_key(b"T", 1, "mid")) is None
-    assert rocksdb_pairs.parse_ends(rocksdb_pairs.checkpoint_value(9)) is None
-    assert rocksdb_pairs.parse_offset(b"") is None
+        assert rocksdb_queues.parse_queue(wrong) is None
+    assert rocksdb_queues.parse_end(key) is None
+    assert rocksdb_queues.parse_end(rocksdb_queues.end_key(b"T", 1, "mid")) is None
+    assert rocksdb_queues.parse_ends(rocksdb_queues.checkpoint_value(9)) is None
+    assert rocksdb_queues.parse_offset(b"") is None
 
 
 def test_queues_sort_as_their_keys() -> None:
     queues = [(b"B", 0), (b"A", 256), (b"A", 1), (b"AA", 0), (b"\xff", 2)]
-    by_key = sorted(queues, key=lambda queue: rocksdb_pairs.queue_head(*queue))
-    assert sorted(queues, key=lambda queue: rocksdb_pairs.key_order(*queue)) == by_key
+    by_key = sorted(queues, key=lambda queue: rocksdb_queues.queue_head(*queue))
+    assert sorted(queues, key=lambda queue: rocksdb_queues.key_order(*queue)) == by_key

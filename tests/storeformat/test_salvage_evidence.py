@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support.in_memory import Bytes
 from support.store_builder import Embedded, LogBuilder, Message, encode_record
 
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk, chain_from
+from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage import second_pass

@@ -13,10 +13,8 @@ from support.store_builder import BLANK, Embedded, LogBuilder, Message, Placed, 
 
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.log import chain_walk
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, Split
+from storeformat.log.chain_walk import BlockWindow, ChainWalk
+from storeformat.log.segments import ChainEnd, Segment, Split
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage import survey as survey_module
 from storeformat.salvage.evidence import Neighbours

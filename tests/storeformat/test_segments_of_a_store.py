@@ -12,11 +12,10 @@ import pytest
 from support.entry_log import a_log
 from support.refusals import refusal
 
-from jobs.rebuild.not_rebuilt import parts_not_rebuilt
+from jobs.rebuild.rebuild import parts_not_rebuilt
 from storeformat.errors import MissingInput, NotAStore, StoreFormatError, WrongSettings
 from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
-from storeformat.log.framing import PLAIN
-from storeformat.log.segments import Segment
+from storeformat.log.segments import PLAIN, Segment
 from storeformat.store import segment_files
 from storeformat.store.layout import file_name
 from storeformat.store.segment_files import LogFiles, commit_log_directories, find_segments, log_files

@@ -38,8 +38,8 @@ from storeformat.javacompat import (
 )
 from storeformat.javaproperties import as_written, parse_properties
 from storeformat.kernels.columns import ENTRY_HEAD
-from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext, rocksdb_pairs
-from storeformat.store import checkpoint
+from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
+from storeformat.store import checkpoint, rocksdb_queues
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
 from storeformat.store.layout import file_name, is_file_name
 from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
@@ -359,7 +359,7 @@ LAYOUTS = {
     "consume-queue unit": of_dtype(consume_queue.UNIT),
     "batch unit": of_dtype(batch_consume_queue.UNIT),
     "extended unit": of_dtype(consume_queue_ext.UNIT_HEAD),
-    "rocksdb value": of_dtype(rocksdb_pairs.VALUE),
+    "rocksdb value": of_dtype(rocksdb_queues.VALUE),
     "index header": of_dtype(index_file.HEADER),
     "index entry": of_dtype(index_file.ENTRY),
     "checkpoint": of_struct(checkpoint.FIELDS, [field.name for field in fields(checkpoint.StoreCheckpoint)]),

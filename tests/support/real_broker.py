@@ -21,7 +21,7 @@ from typing import Any
 
 from support.real_store import JAVA_OPTIONS, build_driver
 
-from storeformat.store.config import fastjson
+from storeformat.store.config import config_files
 
 RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""
@@ -436,7 +436,7 @@ def _shown(path: Path) -> object:
     if not path.exists():
         return None
     try:
-        document = fastjson.parse(path.read_text(encoding="utf-8"))
+        document = config_files.parse(path.read_text(encoding="utf-8"))
     except ValueError:  # it is being written
         return None
     return [value for name, value in document.items() if name in ("topicConfigTable", "offsetTable")]

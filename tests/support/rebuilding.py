@@ -10,7 +10,7 @@ from typing import Any
 from jobs.contract.options import RebuildOptions, VerifyOptions, narrow_to_queues
 from jobs.log import opening
 from jobs.preflight.preflight import safe_to_start
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 from jobs.rebuild import build_store
 from jobs.spark.runner import Runner
 from jobs.verify import verify

@@ -12,8 +12,8 @@ import rocksdict
 from support import golden
 from support.rebuilding import rebuild_here
 
-from storeformat.queues import rocksdb_pairs
 from storeformat.storage import rocksdb
+from storeformat.store import rocksdb_queues
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
@@ -40,7 +40,7 @@ def empty(directory: Path, what: str = "no pairs") -> None:
     shutil.rmtree(directory)
     if what == "no pairs":
         directory.mkdir()
-        rocksdb.make_database(str(directory), {family: [] for family in rocksdb_pairs.FAMILIES})
+        rocksdb.make_database(str(directory), {family: [] for family in rocksdb_queues.FAMILIES})
 
 
 class ChangedDatabase:
@@ -67,14 +67,14 @@ class ChangedDatabase:
         """The first queue with so many units, and its pairs."""
         found: dict[tuple[bytes, int], list[tuple[bytes, bytes]]] = {}
         for key, value in self.units.items():
-            queue = rocksdb_pairs.parse_queue(key)
+            queue = rocksdb_queues.parse_queue(key)
             assert queue is not None
             found.setdefault(queue, []).append((key, value))
         return next((*queue, pairs) for queue, pairs in found.items() if len(pairs) >= least)
 
     def end_at(self, offset: int) -> None:
         """Says that the log is dispatched up to an offset."""
-        self.ends[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(offset)
+        self.ends[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(offset)
 
 
 def broker_settings(settings: Mapping[str, Any], **more: str) -> dict[str, str]:

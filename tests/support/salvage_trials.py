@@ -36,10 +36,8 @@ from support.store_builder import Embedded, LogBuilder, Placed
 from jobs.log.log_scan import LogReading, scan_log
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, Split
+from storeformat.log.chain_walk import BlockWindow, ChainWalk
+from storeformat.log.segments import ChainEnd, Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
 from storeformat.salvage.evidence import Neighbours, foreign_bytes

@@ -24,9 +24,9 @@ from support.start_damages import (
 # isort: on
 from support.store_to_start import SEGMENT, StoreToStart
 
-from jobs.preflight.reason import ROWS as RULES
-from jobs.preflight.reason import Reason
-from storeformat.storage.local_status import Space
+from jobs.preflight.stopped_store import ROWS as RULES
+from jobs.preflight.stopped_store import Reason
+from storeformat.storage.files import Space
 from storeformat.store.checkpoint import StoreCheckpoint
 
 

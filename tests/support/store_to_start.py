@@ -20,8 +20,7 @@ from support.broker_settings import BrokerSettings
 from support.store_builder import LogBuilder
 
 from jobs.preflight.preflight import judge
-from jobs.preflight.reason import Answer, Reason
-from jobs.preflight.stopped_store import StoppedStore, read_stopped_store
+from jobs.preflight.stopped_store import Answer, Reason, StoppedStore, read_stopped_store
 from storeformat.store.settings import Settings
 
 SEGMENT = 4096

@@ -18,7 +18,7 @@ from support.start_damages import NO_QUEUES, NO_SEGMENTS, Damage, folder, put, w
 from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
 
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 
 SEGMENT, QUEUE_FILE = 65_536, 400
 SETTINGS = {"mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "maxHashSlotNum": 100,

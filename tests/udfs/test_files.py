@@ -22,15 +22,14 @@ from support.store_builder import LogBuilder
 
 from storeformat.arrays import LogExtent
 from storeformat.errors import TotalsDisagree
-from storeformat.index.entries import ROW
 from storeformat.index.index_check import IndexCheck, Rows
+from storeformat.index.index_file import ROW
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
-from storeformat.queues.rocksdb_pairs import FAMILIES
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
+from storeformat.store.rocksdb_queues import FAMILIES, rocksdb_queues_in
 from storeformat.store.settings import Settings
 from udfs.files import build, rocksdb_pairs
 from udfs.files.build import (

@@ -28,11 +28,9 @@ from support.uniform_log import uniform_log
 from jobs.log.log_scan import sharing
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
 from storeformat.kernels import UnitColumns
-from storeformat.log.block_window import BlockWindow
 from storeformat.log.chain import ChainReport
-from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import LogPart, Segment, Split, plan_splits
+from storeformat.log.chain_walk import BlockWindow, ChainWalk
+from storeformat.log.segments import ChainEnd, LogPart, Segment, Split, plan_splits
 from storeformat.queues.batch_consume_queue import UNIT, parse_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock

@@ -21,8 +21,7 @@ from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
 
 from storeformat.errors import DamagedLog, RecordDefect, WriteFailed
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, Split, plan_splits
+from storeformat.log.segments import ChainEnd, Segment, Split, plan_splits
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules

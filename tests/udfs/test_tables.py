@@ -18,7 +18,7 @@ from support.store_builder import PREPARED, LogBuilder, Message
 
 from jobs.report import views
 from storeformat.errors import DamagedLog, TotalsDisagree, WriteFailed
-from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import BlockWindow
 from storeformat.log.segments import Segment, Split, plan_splits
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules

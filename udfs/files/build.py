@@ -17,13 +17,13 @@ import pyarrow as pa
 from storeformat.arrays import Int32s, Int64s, Structs, sum_of_offsets
 from storeformat.errors import TotalsDisagree
 from storeformat.index import index_file
-from storeformat.index.entries import ROW
+from storeformat.index.index_file import ROW
 from storeformat.javacompat import decode_java_utf8
 from storeformat.log.segments import Segment, segment_with
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
-from storeformat.storage.extents import Content, measured, stray_byte
+from storeformat.storage.durable import Content, measured, stray_byte
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, file_name
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, SLOTS, Settings
 from udfs.files.output_files import OutputDirectory, Piece, Row, Totals, batch_of, stored_size

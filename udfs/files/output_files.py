@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from storeformat.storage import files, locations, outputs
-from storeformat.storage.extents import Content, read_back_whole
+from storeformat.storage import files, locations
+from storeformat.storage.durable import Content, read_back_whole
 
 Piece = bytes | bytearray | memoryview
 
@@ -76,13 +76,13 @@ class OutputDirectory:
     ) -> Row:
         """Write a draft, check it with ``read_back``, and rename it; both get the draft's path."""
         target = locations.join(self.root, path)
-        draft = outputs.draft_of(target, self.drafts)
+        draft = files.draft_of(target, self.drafts)
         with files.FileWriter(draft) as writer:
             write(writer)
         content, tally = read_back(draft)
         if tally.modified is not None:
             files.set_modified(draft, tally.modified)
-        outputs.settle(draft, target)
+        files.settle(draft, target)
         return file_row(path, content, tally)
 
     def make_of(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
-from storeformat.queues import consume_queue, rocksdb_pairs
+from storeformat.queues import consume_queue
 from storeformat.queues.rocksdb_check import Limits, Pairs, PairsComparison, compare_pairs
-from storeformat.queues.rocksdb_pairs import VALUE
-from storeformat.storage import locations, outputs, rocksdb
-from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, RocksDbQueues, rocksdb_queues_in
+from storeformat.storage import files, locations, rocksdb
+from storeformat.store import rocksdb_queues
+from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, VALUE, RocksDbQueues, rocksdb_queues_in
 from udfs.log.staged_files import Readers
 from udfs.log.staged_runs import TIME, times_path
 
@@ -44,7 +44,7 @@ def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, S
         units = readers.rows(part.units_path, consume_queue.UNIT, part.begin + begin, count)
         times = readers.rows(times_path(part.units_path), TIME, part.begin + begin, count)
         first = part.queue_offset + begin
-        yield np.arange(first, first + count, dtype=np.int64), rocksdb_pairs.unit_values(units, times)
+        yield np.arange(first, first + count, dtype=np.int64), rocksdb_queues.unit_values(units, times)
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class QueueEnds:
     last: tuple[int, int]
 
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        for name, (queue_offset, phy_offset) in ((rocksdb_pairs.MAX, self.last), (rocksdb_pairs.MIN, self.first)):
-            key = rocksdb_pairs.end_key(self.topic.encode(), self.queue_id, name)
-            yield key, rocksdb_pairs.end_value(phy_offset, queue_offset)
+        for name, (queue_offset, phy_offset) in ((rocksdb_queues.MAX, self.last), (rocksdb_queues.MIN, self.first)):
+            key = rocksdb_queues.end_key(self.topic.encode(), self.queue_id, name)
+            yield key, rocksdb_queues.end_value(phy_offset, queue_offset)
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,16 @@ class WriteTables:
         with Readers() as readers:
             for file in planned:
                 path = locations.join(self.directory, file.path)
-                draft = outputs.draft_of(path, self.directory)
-                rocksdb.write_sorted_file(draft, rocksdb_pairs.FAMILIES[0], _pairs(file.slices, readers))
-                outputs.settle(draft, path)
+                draft = files.draft_of(path, self.directory)
+                rocksdb.write_sorted_file(draft, rocksdb_queues.FAMILIES[0], _pairs(file.slices, readers))
+                files.settle(draft, path)
                 yield WrittenTable(path, sum(part.count for part in file.slices))
 
 
 def _pairs(slices: Sequence[UnitSlice], readers: Readers) -> Iterator[tuple[bytes, bytes]]:
     for part in slices:
         for offsets, values in staged_values(part, readers):
-            keys = rocksdb_pairs.unit_keys(part.topic.encode(), part.queue_id, offsets)
+            keys = rocksdb_queues.unit_keys(part.topic.encode(), part.queue_id, offsets)
             yield from zip(_rows(keys.tobytes(), keys.shape[1]), _rows(values.tobytes(), VALUE.itemsize), strict=True)
 
 
@@ -100,8 +100,8 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
     """Write the sorted file of the family ``offset``; ``dispatched`` is the end of the last queued record."""
     pairs = {key: value for queue in ends for key, value in queue.pairs()}
-    pairs[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(dispatched)
-    rocksdb.write_sorted_file(path, rocksdb_pairs.FAMILIES[1], sorted(pairs.items()))
+    pairs[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(dispatched)
+    rocksdb.write_sorted_file(path, rocksdb_queues.FAMILIES[1], sorted(pairs.items()))
 
 
 @dataclass(frozen=True)

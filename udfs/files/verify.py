@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, LogExtent, Structs
-from storeformat.index.entries import ROW
 from storeformat.index.index_check import IndexCheck, IndexComparison, IndexFileComparer, Rows
-from storeformat.log.block_window import BlockWindow
+from storeformat.index.index_file import ROW
+from storeformat.log.chain_walk import BlockWindow
 from storeformat.log.segments import Segment, segment_with
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues import consume_queue, consume_queue_ext
@@ -23,7 +23,7 @@ from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.queue_check import UnitComparison, compare_units
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
-from storeformat.storage import extents, files, locations
+from storeformat.storage import durable, files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from storeformat.store.queue_places import QueueDirectory
 from udfs.files.build import PlannedQueueFile, staged_units
@@ -97,7 +97,7 @@ class CompareQueueFiles:
 
     def _read(self, path: str, at_least: int, kind: np.dtype[np.void]) -> Structs:
         """The units of a file up to the last that is not zero, and ``at_least`` so many; holes are not read."""
-        content, end = bytearray(self.file_size), extents.data_end(path, self.file_size)
+        content, end = bytearray(self.file_size), durable.data_end(path, self.file_size)
         with files.RangeReader(path) as reader:
             reader.read_into(0, memoryview(content)[:end])
         tail = np.frombuffer(content, np.uint8)[at_least * kind.itemsize : end]

@@ -41,7 +41,7 @@ from storeformat.javacompat import (
     parse_int,
     parse_long,
 )
-from storeformat.record import bodies, hosts
+from storeformat.record import bodies, message_ids
 from storeformat.record.message_ids import offset_message_ids, parse_offset_message_id, parse_unique_key
 
 _TIME = pa.timestamp("us", "UTC")
@@ -115,7 +115,7 @@ def index_key_hash(topic: pa.Array, key: pa.Array) -> pa.Array:
 def offset_msg_id(store_host: pa.Array, commit_log_offset: pa.Array) -> pa.Array:
     """Offset message ids from hosts (``ip:port``, ``[v6]:port``) and commit-log offsets, string."""
     texts = store_host.dictionary_encode()
-    known = [hosts.host_bytes(text or "") for text in _texts(texts.dictionary)]
+    known = [message_ids.host_bytes(text or "") for text in _texts(texts.dictionary)]
     stored = pa.array(known, pa.binary()).take(texts.indices)
     offsets = commit_log_offset.fill_null(0).to_numpy(zero_copy_only=False)
     return pc.if_else(commit_log_offset.is_valid(), offset_message_ids(stored, offsets), pa.scalar(None, pa.string()))
@@ -230,7 +230,11 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def _host_text(stored: bytes | None) -> str | None:
-    return hosts.host_text(stored) if stored is not None and len(stored) in (message.HOST_V4, message.HOST_V6) else None
+    return (
+        message_ids.host_text(stored)
+        if stored is not None and len(stored) in (message.HOST_V4, message.HOST_V6)
+        else None
+    )
 
 
 def _offset_msg_id_parts(text: str | None) -> dict[str, Any] | None:

@@ -17,15 +17,12 @@ import numpy as np
 
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s, Table
-from storeformat.errors import RecordDefect, WriteFailed
+from storeformat.errors import LISTED, RecordDefect, WriteFailed
 from storeformat.kernels import PlainStop, Tally
-from storeformat.limits import LISTED
-from storeformat.log.block_window import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.chain import ChainReport
-from storeformat.log.chain_walk import ChainWalk
-from storeformat.log.framing import ChainEnd
+from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, ChainWalk, search_certificate
 from storeformat.log.record_ref import RecordRef, record_ref
-from storeformat.log.segments import Split
+from storeformat.log.segments import ChainEnd, Split
 from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.record.dispatch import (

@@ -4,7 +4,7 @@
 ``*.units``    consume-queue units as they will lie on disk (20 bytes), grouped into runs: units of one queue
                with consecutive queue offsets, in log order
 ``*.times``    the store time (``TIME``) of the record of each unit, in the order of the units; where asked for
-``*.entries``  index entries in the broker's order of ``putKey``: ``storeformat.index.entries.ROW``
+``*.entries``  index entries in the broker's order of ``putKey``: ``storeformat.index.index_file.ROW``
 =============  ============================================================================================
 
 A file is created with its first row. Memory: ``_FLUSH_UNITS`` units.
@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from storeformat.arrays import Bools, Bytes, Table, table_of
-from storeformat.index.entries import ROW, TAG_MARK
+from storeformat.index.index_file import ROW, TAG_MARK
 from storeformat.kernels import UnitColumns, numpy_kernels
 from storeformat.queues.consume_queue import UNIT
 from storeformat.record.dispatch import IndexEntries

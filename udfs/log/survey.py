@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storeformat.log.block_window import BlockWindow
+from storeformat.log.chain_walk import BlockWindow
 from storeformat.log.dledger import EntryFraming
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage.survey import Broken, Survey, survey, survey_entries

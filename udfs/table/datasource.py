@@ -19,10 +19,8 @@ from pyspark.sql import datasource as spark
 
 from storeformat.arrays import Bools
 from storeformat.errors import DamagedLog
-from storeformat.log.block_window import BlockWindow
-from storeformat.log.chain_walk import ChainWalk, chain_from
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Split
+from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from
+from storeformat.log.segments import ChainEnd, Split
 from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.storage import files

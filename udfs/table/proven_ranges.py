@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from storeformat.errors import WriteFailed
-from storeformat.log.block_window import BLOCK_SIZE, BlockWindow
 from storeformat.log.chain import ChainReport
-from storeformat.log.chain_walk import ChainWalk
+from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, ChainWalk
 from storeformat.log.segments import Split
 from storeformat.queues.topic_filter import TopicFilter, selected
 from storeformat.record.decode import DecodeRules, RecordBlock

@@ -23,7 +23,7 @@ from storeformat.kernels import Spans, active, numpy_kernels
 from storeformat.record import message_ids
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import DispatchRules, dispatched, tags_codes
-from storeformat.record.hosts import host_text
+from storeformat.record.message_ids import host_text
 from udfs.table import schemas
 
 DAY = 86_400_000

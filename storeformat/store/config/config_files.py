@@ -21,21 +21,130 @@ starts with nothing; if that is torn, it does not start. From 5.4.0 on the rejec
 
 A live broker writes a file in place, or moves it to ``.bak`` first (MixAll#string2File; ConfigManager#persist of 5.4.0
 and later): an absent, empty or torn file is read again.
+
+JSON as a broker reads it: what fastjson accepts beyond the standard in files of ``config/``.
+
+========================================  ==============  ==============
+text                                      fastjson 1.2    fastjson2 2.0
+========================================  ==============  ==============
+integer keys without quotes               accepted        accepted
+strings and keys in single quotes         accepted        accepted
+a comma before a closing bracket          accepted        accepted
+comments of the form ``/* */``            accepted        accepted
+NUL bytes after the end                   accepted        accepted
+names as keys without quotes              accepted        refused
+anything else after the end               refused         refused
+cut anywhere before its last bracket      refused         refused
+NUL bytes alone                           refused         refused
+========================================  ==============  ==============
+
+Tested with the jars of 5.3.3 (1.2.83) and 5.5.0 (2.0.59). What only one of them accepts is refused: a broker of the
+other release would take the file for torn.
+
+``config/topics.json``: queue types of topics, and the file restored from the log.
+
+A topic with the attribute ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start with
+queues in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories show the type too.
+
+A broker keeps queues of unconfigured topics, but no client sees them. The log proves a topic's number of queues and
+their type; the rest is that of a new topic:
+
+===================================  ===================================================================
+field                                value
+===================================  ===================================================================
+``readQueueNums, writeQueueNums``    the highest plausible queue id of the topic's messages, and one
+``perm``                             6, to be read and written
+``attributes``                       ``queue.type`` of BatchCQ topics; other attributes leave no trace
+``order, topicFilterType, ...``      those of a new topic
+===================================  ===================================================================
+
+Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
+
+Existing entries stay, except a ``readQueueNums`` that hides messages (an older copy of the file;
+PullMessageProcessor refuses higher queues). Omitted: topics that a broker makes at its start
+(TopicConfigManager#init), and light queues, which are not topics.
+
+``config/consumerOffset.json``: write the committed offsets of groups, and read them from a torn file.
+
+==================  ==================================================================================================
+field               value
+==================  ==================================================================================================
+``offsetTable``     ``topic@group`` to queue id to committed offset, which is that of the next message to read
+``lmqOffsetTable``  ``topic@group`` to the offset of a light group, one for all queues; in ``lmqConsumerOffset.json``
+                    alone, which takes this file's place with ``enableLmq=true``
+``dataVersion``     stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
+==================  ==================================================================================================
+
+A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after copying it to
+``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or zero. Text before a tear is valid, but only closed
+objects count, because a number may be cut in two.
+
+Mirrors ConsumerOffsetManager#encode and #decode, and those of LmqConsumerOffsetManager (4.9.8 to 5.5.0). Only for the
+revive group (PopReviveService) the committed offset is that of the last message read, not of the next.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
-from storeformat.errors import MissingInput
+from storeformat.errors import MissingInput, WrongSettings
+from storeformat.record.decode import is_directory_name
+from storeformat.record.dispatch import LIGHT_PREFIX
+from storeformat.record.pending import RETRY_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
-from storeformat.store.config import fastjson
-from storeformat.store.layout import LOCK
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, LOCK
+
+# Linear time: text without an end becomes one token, which is not JSON.
+_TOKEN = re.compile(
+    r"""(?P<string>(?<!\\)"(?:[^"\\]|\\.)*")
+      | (?<!\\)'(?P<single>(?:[^'\\]|\\.)*)'
+      | (?P<comment>/\*.*?\*/)
+      | (?P<open>/\*.*)
+      | (?<!\d)(?P<number>-?\d+)(?P<colon>\s*:)
+      | ,(?P<close>\s*[\]}])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse(text: str) -> Any:
+    """Parse as a broker does. Raises ValueError where it throws, RecursionError for deep nesting. Integer keys become
+    text, half a surrogate pair ``?`` (as where a broker writes it), and numbers beyond a double the largest one.
+    """
+    standard = _TOKEN.sub(_as_standard, text.removeprefix("\ufeff").rstrip("\0"))
+    found = json.loads(standard, strict=False, parse_constant=_refuse, parse_float=_finite)
+    if _SURROGATE.search(standard):
+        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    return found
+
+
+def _as_standard(found: re.Match[str]) -> str:
+    if found["single"] is not None:
+        return json.dumps(found["single"].replace("\\'", "'"))
+    if found["comment"] is not None:
+        return " "
+    if found["colon"] is not None:
+        return f'"{found["number"]}"{found["colon"]}'
+    return found["close"] if found["close"] is not None else found[0]
+
+
+def _finite(number: str) -> float:
+    return max(min(float(number), sys.float_info.max), -sys.float_info.max)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a value")
+
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
@@ -140,7 +249,7 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
             raise
         return ConfigCopy(path, FileState.TORN, now.modified_ms, why=str(error))
     try:
-        value = decode(fastjson.parse(text))
+        value = decode(parse(text))
     except (ValueError, RecursionError) as error:
         return ConfigCopy(path, FileState.TORN, status.modified_ms, why=str(error) or type(error).__name__, text=text)
     return ConfigCopy(path, FileState.SOUND, status.modified_ms, value, text=text)
@@ -251,3 +360,195 @@ def _int(value: Any, bound: int = _LONG) -> int:
     if not -bound <= number < bound:
         raise ValueError(f"a number has more than {bound.bit_length()} bits")
     return number
+
+
+TOPICS = f"{CONFIG}/{TOPICS_JSON}"
+READ_AND_WRITE = 6
+_FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16  # of more queues, one in 16 must have a message in the log
+MADE_BY_BROKER = frozenset(
+    (
+        "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    )
+)  # fmt: skip
+_SYSTEM_PREFIX = "rmq_sys_"
+
+
+def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
+    """BatchCQ topics: named, configured, or with a directory. Raises WrongSettings if one has ordinary queues too."""
+    found = set(named) | (configured_batch_topics(root) or set())
+    there = files.list_directory(locations.join(root, BATCH_CONSUME_QUEUE)) or []
+    found |= {entry.name for entry in there if entry.is_directory}
+    for topic in sorted(found):
+        ordinary = locations.join(root, CONSUME_QUEUE, topic)
+        if files.list_directory(ordinary):
+            raise WrongSettings("a topic of type BatchCQ has ordinary consume queues, too", path=ordinary, found=topic)
+    return frozenset(found)
+
+
+def topic_configuration(root: str) -> dict[str, Any] | None:
+    """The document of ``config/topics.json``, or its backup, with all its fields; None without one."""
+    taken = read_config(root, TOPICS_JSON).taken
+    return dict(parse(taken.text)) if taken is not None and taken.value else None
+
+
+def configured_batch_topics(root: str) -> set[str] | None:
+    """BatchCQ topics in ``config/topics.json``; None without the file."""
+    topics = read_config(root, TOPICS_JSON).value
+    return topics and {topic for topic, own in topics.items() if own.batch and is_directory_name(topic.encode())}
+
+
+def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
+    """Configuration of one topic."""
+    return {
+        "attributes": {"queue.type": BATCH_QUEUES} if batch else {},
+        "order": False,
+        "perm": READ_AND_WRITE,
+        "readQueueNums": queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queues,
+    }
+
+
+def number_of_queues(queue_ids: Collection[int]) -> int:
+    """Highest plausible queue id plus one: a damaged bit makes ids up to 2**30, and clients allocate each queue."""
+    bound = max(_FEW_QUEUES, _QUEUES_OF_ONE * len(queue_ids))
+    return 1 + max((queue_id for queue_id in queue_ids if 0 <= queue_id < bound), default=-1)
+
+
+def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
+    """Topics of ``queues`` that need a configuration and are not ``known``, sorted."""
+    return sorted(
+        topic
+        for topic in queues
+        if topic not in known and topic not in MADE_BY_BROKER and not topic.startswith((_SYSTEM_PREFIX, LIGHT_PREFIX))
+    )
+
+
+def topics_json(
+    queues: Mapping[str, int], batch_topics: Collection[str], known: Mapping[str, Any] | None, timestamp: int
+) -> tuple[bytes, list[str]]:
+    """The file, and its topics that ``known`` (a parsed file) lacks or has with fewer read queues. ``queues``: number
+    of queues of every topic in the log. ``timestamp``: milliseconds, for the data version.
+    """
+    before: Mapping[str, Any] = known or {}
+    table = dict(before.get("topicConfigTable") or {})
+    added = lost_topics(queues, table)
+    for topic in added:
+        table[topic] = topic_entry(topic, queues[topic], batch=topic in batch_topics)
+    for topic in lost_topics(queues, added):
+        entry = table[topic]
+        read = entry.get("readQueueNums", DEFAULT_QUEUES) if isinstance(entry, dict) else None
+        if isinstance(read, int) and read < queues[topic]:
+            table[topic] = {**entry, "readQueueNums": queues[topic]}
+            added.append(topic)
+    stated = before.get("dataVersion")
+    version = stated if stated and isinstance(stated, dict) else {"stateVersion": 0}
+    if added:
+        counter = version.get("counter")
+        counter = counter if type(counter) is int and abs(counter) < (1 << 63) - 1 else 0
+        version = {**version, "counter": counter + 1, "timestamp": timestamp}
+    document = {**before, "dataVersion": version, "topicConfigTable": dict(sorted(table.items()))}
+    return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode(), sorted(added)
+
+
+OFFSETS = f"{CONFIG}/{CONSUMER_OFFSETS}"
+OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{LMQ_OFFSETS}"
+SYSTEM_GROUPS = "CID_RMQ_SYS_"  # MixAll#isSysConsumerGroup; without an offset they begin at their queue's begin
+GROUPS_OF_EVERY_BROKER = frozenset(
+    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
+)  # fmt: skip
+"""SubscriptionGroupManager#init."""
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\{[^{}]*\}')
+_LIGHT_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
+
+
+class DataVersion(NamedTuple):
+    """Version of a file; the greater is newer (DataVersion#compare)."""
+
+    state_version: int = 0
+    counter: int = 0
+    timestamp: int = 0
+
+
+def data_version(text: str) -> DataVersion | None:
+    """Version in a sound file; None before 5.0.0."""
+    try:
+        document = parse(text)
+    except (ValueError, RecursionError):
+        return None
+    found = document.get("dataVersion") if isinstance(document, dict) else None
+    if not isinstance(found, dict):
+        return None
+    numbers = (found.get("stateVersion", 0), found.get("counter", 0), found.get("timestamp", 0))
+    in_range = all(type(number) is int and abs(number) < (1 << 63) - 1 for number in numbers)
+    return DataVersion(*numbers) if in_range else None
+
+
+def offsets_before_tear(text: str) -> Offsets:
+    """Offsets in the complete entries of a torn file's tables.
+
+    >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1')
+    {('T', 'one'): {0: 7, 1: 9}}
+    >>> offsets_before_tear('{"lmqOffsetTable":{"%LMQ%a@%LMQ%one":7,"%LMQ%a@%LMQ%two":1')
+    {('%LMQ%a', '%LMQ%one'): {0: 7}}
+    """
+    _, _, table = text.partition('"offsetTable"')
+    for later in ("resetOffsetTable", "pullOffsetTable", "groupTopicMap"):
+        table = table.partition(f'"{later}"')[0]
+    found: dict[tuple[str, str], Mapping[int, int]] = {}
+    for entry in _ENTRY.finditer(table):
+        with suppress(ValueError):
+            found.update(decode_consumer_offsets({"offsetTable": parse("{" + entry[0] + "}")}))
+    light, end, _ = text.partition('"lmqOffsetTable"')[2].partition("}")
+    for entry in _LIGHT_ENTRY.finditer(light + end):
+        with suppress(ValueError):
+            found.update(decode_light_groups({"lmqOffsetTable": parse("{" + entry[0] + "}")}))
+    return found
+
+
+def consumer_offsets_json(offsets: Offsets, version: DataVersion, *, light_groups: bool = False) -> bytes:
+    """Encode the file, sorted. ``light_groups``: these have their own table, each with its lowest offset."""
+    tables: dict[str, dict[str, Any]] = {name: {} for name in ("lmqOffsetTable", "offsetTable")[not light_groups :]}
+    for (topic, group), queues in sorted(offsets.items()):
+        if light_groups and group.startswith(LIGHT_PREFIX):
+            tables["lmqOffsetTable"][f"{topic}@{group}"] = min(queues.values())
+        else:
+            by_id = {str(queue_id): offset for queue_id, offset in sorted(queues.items())}
+            tables["offsetTable"][f"{topic}@{group}"] = by_id
+    stamp = {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}
+    return (json.dumps({"dataVersion": stamp, **tables}, ensure_ascii=False, indent="\t") + "\n").encode()
+
+
+def known_groups(topics: Iterable[str], subscriptions: Iterable[str], *copies: Offsets | None) -> list[str]:
+    """User groups named by retry topics, ``subscriptionGroup.json`` or copies of the offsets.
+
+    >>> known_groups(["Orders", "%RETRY%readers"], ["TOOLS_CONSUMER"], {("Orders", "others"): {0: 7}})
+    ['others', 'readers']
+    """
+    there = frozenset(topics)
+    names = {_group_of(topic.removeprefix(RETRY_PREFIX), there) for topic in there if topic.startswith(RETRY_PREFIX)}
+    names |= {*subscriptions, *(group for copy in copies for _, group in copy or ())}
+    return sorted(name for name in names - GROUPS_OF_EVERY_BROKER if not name.startswith(SYSTEM_GROUPS))
+
+
+_LONGEST_TOPIC = (1 << 15) - 1
+
+
+def _group_of(retried: str, topics: Collection[str]) -> str:
+    """Group of a retry topic, without the topic at the end of POP's (KeyBuilder)."""
+    if len(retried) > _LONGEST_TOPIC:
+        return retried
+    ends = (at for at, letter in enumerate(retried) if letter in "_+" and retried[at + 1 :] in topics)
+    return retried[: next(ends, len(retried))]
+
+
+def highest_committed(group: str, end: int) -> int:
+    """Highest offset with which a group skips no message after ``end`` messages of a queue."""
+    return end - 1 if group == REVIVE_GROUP else end

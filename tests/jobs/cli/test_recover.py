@@ -30,7 +30,7 @@ from jobs.cli.command_line import main
 from jobs.contract.options import DemoOptions
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
-from jobs.preflight.reason import ROWS as RULES
+from jobs.preflight.stopped_store import ROWS as RULES
 from storeformat.errors import Refused
 from storeformat.javaproperties import as_written
 

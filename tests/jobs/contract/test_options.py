@@ -18,10 +18,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.patching import stand_in
 
-from jobs.contract import option_values as ov
+from jobs.contract import options as ov
 from jobs.contract import reporter as reporter_module
-from jobs.contract.option_values import ARTEFACTS, JUDGED, MADE, Artefact
-from jobs.contract.options import JobOptions, PublishOptions, VerifyOptions, from_arguments, narrow_to_queues
+from jobs.contract.options import (
+    ARTEFACTS,
+    JUDGED,
+    MADE,
+    Artefact,
+    JobOptions,
+    PublishOptions,
+    VerifyOptions,
+    from_arguments,
+    narrow_to_queues,
+)
 from jobs.contract.report import command, is_printable, set_aside
 from jobs.contract.reporter import Reporter, duration_text
 from storeformat.errors import UsageError

@@ -30,8 +30,7 @@ from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
-from storeformat.record.dispatch import DispatchRules
-from storeformat.record.light_queues import MultiDispatchRules
+from storeformat.record.dispatch import DispatchRules, MultiDispatchRules
 from storeformat.store.settings import Settings
 
 # --------------------------------------------------------------------------------------------------------------- losses

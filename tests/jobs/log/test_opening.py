@@ -22,15 +22,15 @@ from jobs.contract.options import LogOptions
 from jobs.log import opening
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import open_store, with_queue_store
-from jobs.rebuild.not_rebuilt import parts_not_rebuilt
+from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, UsageError, WrongSettings
 from storeformat.log.dledger import EntryFraming
-from storeformat.log.framing import PLAIN
+from storeformat.log.segments import PLAIN
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DISPATCH_PROPERTIES
-from storeformat.record.light_queues import MultiDispatchRules
+from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
 from storeformat.store.segment_files import find_segments

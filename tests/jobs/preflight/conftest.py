@@ -9,11 +9,10 @@ import pytest
 from support import store_to_start
 
 from jobs.preflight.preflight import judge
-from jobs.preflight.reason import Answer
 from jobs.preflight.replicas import Replica
-from jobs.preflight.stopped_store import StoppedStore
-from storeformat.storage import local_status
-from storeformat.storage.local_status import Space
+from jobs.preflight.stopped_store import Answer, StoppedStore
+from storeformat.storage import files
+from storeformat.storage.files import Space
 
 _PHRASE = re.compile(r"[a-z0-9/].*[^\sX]", re.DOTALL)
 """Begins small, with a number or with a path, and is no leftover."""
@@ -21,7 +20,7 @@ _PHRASE = re.compile(r"[a-z0-9/].*[^\sX]", re.DOTALL)
 
 @pytest.fixture(autouse=True)
 def half_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_status, "space_of", lambda path: Space(1 << 40, 1 << 39, 1 << 39))
+    monkeypatch.setattr(files, "space_of", lambda path: Space(1 << 40, 1 << 39, 1 << 39))
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.preflight.preflight import safe_to_start
-from jobs.preflight.reason import Answer
+from jobs.preflight.stopped_store import Answer
 from storeformat.store.settings import Settings
 
 pytest.importorskip("rocksdict")

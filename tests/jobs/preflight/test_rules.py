@@ -22,12 +22,12 @@ from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_stor
 from jobs.contract.report import is_printable, printable, quoted
 from jobs.preflight import replicas
 from jobs.preflight.preflight import judge, start_facts
-from jobs.preflight.reason import SAFE_BUT, Reason, answer_of
 from jobs.preflight.replicas import read_replica
+from jobs.preflight.stopped_store import SAFE_BUT, Reason, answer_of
 from storeformat.errors import MissingInput
 from storeformat.javaproperties import as_written
 from storeformat.log.segments import Segment
-from storeformat.storage import local_status
+from storeformat.storage import files
 from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
@@ -70,7 +70,7 @@ CURES = {
 @pytest.mark.parametrize(("row", "release"), EACH)
 def test_what_is_said(row: Row, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if row.disk is not None:
-        monkeypatch.setattr(local_status, "space_of", lambda path: row.disk)
+        monkeypatch.setattr(files, "space_of", lambda path: row.disk)
     answer = row.damage(row.made(tmp_path / "store", release)).answer()
     assert are(answer.reasons, *row.said), [
         (case_of(reason), reason.unsafe, dict(reason.values)) for reason in answer.reasons
@@ -232,8 +232,8 @@ def store(tmp_path: Path) -> StoreToStart:
 HEAVY = ("pyspark", "pandas", "numba", "py4j", "jobs.spark")
 SCRIPT = f"""
 import sys
-from storeformat.storage import local_status
-local_status.space_of = lambda path: local_status.Space(1 << 40, 1 << 39, 1 << 39)
+from storeformat.storage import files
+files.space_of = lambda path: files.Space(1 << 40, 1 << 39, 1 << 39)
 from jobs.cli import command_line
 code = command_line.main(sys.argv[1:])
 loaded = [name for name in {HEAVY!r} if name in sys.modules]

@@ -20,9 +20,8 @@ from jobs.preflight import configuration, files_and_space, offsets_and_timers, q
 from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
 from storeformat.errors import MissingInput, NotAStore, RecordDefect
 from storeformat.log.log_tail import LogTail
-from storeformat.storage import broker_lock, files, local_status
-from storeformat.storage.files import FileStatus
-from storeformat.storage.local_status import Space
+from storeformat.storage import broker_lock, files
+from storeformat.storage.files import FileStatus, Space
 from storeformat.store import recovery
 from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
@@ -539,7 +538,7 @@ def test_how_full_a_disk_may_be(
     """Segments that are old enough at noon, and not at one, which is when they are deleted; forced, all but the last
     go.
     """
-    monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used, 100 - used))
+    monkeypatch.setattr(files, "space_of", lambda path: Space(100, 100 - used, 100 - used))
     settings = Settings({"deleteWhen": "13", **given})
     found = doomed(segments_of(noon, 72 * HOUR, 70 * HOUR, 0), ["/"], settings, rules_of(version), noon)
     on_time = Doomed(1, 4096, forced=False, hours=1)
@@ -556,7 +555,7 @@ def test_the_emptiest_disk_of_the_log_counts(
     used = {str(tmp_path / name): percent for name, percent in zip(("a", "b", "q"), (*log, queues), strict=True)}
     for name in used:
         Path(name).mkdir()
-    monkeypatch.setattr(local_status, "space_of", lambda path: Space(100, 100 - used[path], 100 - used[path]))
+    monkeypatch.setattr(files, "space_of", lambda path: Space(100, 100 - used[path], 100 - used[path]))
     settings = Settings({"deleteWhen": "13"})
     paths = list(used)
     for given in (paths, [*paths[:2], paths[2] + "/absent"]):

@@ -18,10 +18,10 @@ from support.patching import stand_in
 from support.publishing import Case, Snapshot, after_publish, contents, cut_the_log, make_case, manifest, snapshot
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import broker_lock, durable, extents, files, local_files, outputs
+from storeformat.storage import broker_lock, durable, files, local_files
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
-MODULES = (broker_lock, durable, extents, files, local_files, outputs)
+MODULES = (broker_lock, durable, durable, files, local_files, files)
 CHANGES = ("chmod", "fsync", "ftruncate", "makedirs", "mkdir", "pwrite", "rename", "replace", "rmdir",
            "unlink", "utime", "write")  # fmt: skip
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -363,7 +363,7 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
-    for module in (durable, extents):
+    for module in (durable, durable):
         stand_in(monkeypatch, module, "os", rename=note_rename, replace=note_replace, fsync=note_fsync)
     built = [str(path) for path in case.out.rglob("*")]
     case.publish()

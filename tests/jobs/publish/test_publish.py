@@ -37,7 +37,7 @@ from jobs.contract.options import PublishOptions, RestoreOptions, TopicFilter
 from jobs.publish import publish, restore, swap
 from jobs.rebuild import rebuild
 from storeformat.errors import MissingInput, Refused, StoreFormatError, UsageError
-from storeformat.storage import durable, files, local_status
+from storeformat.storage import durable, files
 
 # ------------------------------------------------------------------------------------------------------- publish
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -153,8 +153,8 @@ def test_dry_runs_change_nothing(case: Case, old: Snapshot, new: Snapshot) -> No
 def test_a_rebuild_elsewhere_is_brought_by_a_command(
     source: str, how: str, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device_of = local_status.device_of
-    monkeypatch.setattr(local_status, "device_of", lambda path: device_of(path) + (path == str(case.out)))
+    device_of = files.device_of
+    monkeypatch.setattr(files, "device_of", lambda path: device_of(path) + (path == str(case.out)))
     with pytest.raises(Refused, match="not on the file system of the store") as caught:
         case.publish(rebuilt=source.replace("OUT", str(case.out)))
     said = (caught.value.advice or "").replace(str(case.out), "OUT").replace(str(case.root), "ROOT")
@@ -177,10 +177,8 @@ def test_store_and_rebuild_may_be_named_by_links(
     store, rebuilt = case.root.parent / "store", case.root.parent / "latest"
     store.symlink_to(case.root)
     rebuilt.symlink_to(case.out)
-    device_of = local_status.device_of
-    monkeypatch.setattr(
-        local_status, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink())
-    )
+    device_of = files.device_of
+    monkeypatch.setattr(files, "device_of", lambda path: device_of(path) + (is_apart and Path(path).is_symlink()))
     linked = Case(store, rebuilt)
     linked.publish()
     assert snapshot(case.root) == new

@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 from support.publishing import STORE, Case, Snapshot, cut_the_log, make_case, manifest, own_bytes, quiet, snapshot
 
-from jobs.contract.option_values import ARTEFACTS
-from jobs.contract.options import PublishOptions
+from jobs.contract.options import ARTEFACTS, PublishOptions
 from jobs.publish import backups, publish, swap
 from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.storage import broker_lock, local_status
-from storeformat.storage.extents import Content
+from storeformat.storage import broker_lock, files
+from storeformat.storage.durable import Content
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -98,7 +97,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_touched(name: str, case: Ca
 
 def mount(monkeypatch: pytest.MonkeyPatch, case: Case, path: str) -> None:
     """Another file system, or another part of this one, is mounted at a path of the store."""
-    monkeypatch.setattr(local_status, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
+    monkeypatch.setattr(files, "mount_points", lambda: frozenset(["/", str(case.root / path)]))
 
 
 @pytest.mark.parametrize("path", ["consumequeue", "index", "backup"])
@@ -131,8 +130,8 @@ def test_a_mount_elsewhere_is_none_of_our_business(case: Case, new: Snapshot, mo
 
 def test_mount_points_with_blanks_have_their_names() -> None:
     line = "36 35 98:0 /part /mnt/my\\040disk\\134 rw,noatime master:1 - ext4 /dev/root rw\n"
-    assert local_status.parse_mount_points([line]) == {"/mnt/my disk\\"}
-    assert "/" in local_status.mount_points() or sys.platform != "linux"
+    assert files.parse_mount_points([line]) == {"/mnt/my disk\\"}
+    assert "/" in files.mount_points() or sys.platform != "linux"
 
 
 def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:

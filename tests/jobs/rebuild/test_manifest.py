@@ -19,13 +19,12 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
-from jobs.contract.option_values import ARTEFACTS
-from jobs.contract.options import InspectOptions, TopicFilter
+from jobs.contract.options import ARTEFACTS, InspectOptions, TopicFilter
 from jobs.log.opening import open_store
 from jobs.rebuild import manifest as manifests
 from jobs.rebuild.manifest import Manifest, read_manifest, write_pieces
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed, WrongSettings
-from storeformat.storage.extents import Content
+from storeformat.storage.durable import Content
 
 # ------------------------------------------------------------------------------------------------------------- manifest
 ALL = tuple(ARTEFACTS)

@@ -34,10 +34,9 @@ from jobs.rebuild.timers import TimerSettings, TimersPlan, plan_timers, timer_se
 from storeformat.arrays import table_of
 from storeformat.errors import MissingInput, Refused, WriteFailed, WrongSettings
 from storeformat.log.chain import ChainReport
-from storeformat.log.framing import ChainEnd
-from storeformat.log.segments import Segment, Split
+from storeformat.log.segments import ChainEnd, Segment, Split
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
-from storeformat.storage import files, local_status
+from storeformat.storage import files
 from storeformat.store.settings import Settings
 from udfs.log.batch_queues import BATCH_RUN
 from udfs.log.scan import SplitScan
@@ -106,7 +105,7 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store)
     size = rebuild_here(root, tmp_path / "dry", store.settings, dry_run=True).planned_bytes
-    monkeypatch.setattr(local_status, "free_space", lambda path: size - 1)
+    monkeypatch.setattr(files, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit") as caught:
         rebuild_here(root, tmp_path / "small", store.settings)
     assert caught.value.exit_code == 2
@@ -114,7 +113,7 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
     assert not list((tmp_path / "small").rglob("consumequeue"))
     rebuild_here(root, tmp_path / "ignored", store.settings, ignore_free_space=True)
     for free in (size, None):
-        monkeypatch.setattr(local_status, "free_space", lambda path, free=free: free)
+        monkeypatch.setattr(files, "free_space", lambda path, free=free: free)
         rebuild_here(root, tmp_path / f"fits {free}", store.settings)
 
 
@@ -134,7 +133,7 @@ def test_ten_kilobytes_of_log_cannot_fill_a_disk(tmp_path: Path, monkeypatch: py
     for number in range(100):
         log.message(Message(f"T{number}", 0), queue_offset=299_999)
     log.write(tmp_path / "store")
-    monkeypatch.setattr(local_status, "free_space", lambda path: 500_000_000)
+    monkeypatch.setattr(files, "free_space", lambda path: 500_000_000)
     with pytest.raises(Refused, match=r"500\.0 MB free, expected 60[0-9].. MB for [0-9.]+ kB of log"):
         rebuild_here(tmp_path / "store", tmp_path / "work", {}, broker_version="5.5")
 
@@ -295,9 +294,9 @@ def test_where_what_lives_no_longer_than_a_job_lies(
     monkeypatch: pytest.MonkeyPatch, output: str, one_machine: bool, begin: str
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(build_store.outputs, "make_private_directory", made.append)
+    monkeypatch.setattr(build_store.files, "make_private_directory", made.append)
     monkeypatch.setattr(files, "remove_tree", made.append)
-    monkeypatch.setattr(build_store.outputs, "missing_parents", lambda path: [])
+    monkeypatch.setattr(build_store.files, "missing_parents", lambda path: [])
     monkeypatch.setattr(build_store.session, "on_one_machine", lambda: one_machine)
     with build_store.staging_for(output) as found:
         pass

@@ -35,7 +35,7 @@ from jobs.spark.runner import Runner
 from storeformat.errors import DamagedLog, Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
 from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.storage.extents import Content
+from storeformat.storage.durable import Content
 from udfs.files.build import BuildFiles
 from udfs.files.output_files import SCHEMA, Totals, file_row
 

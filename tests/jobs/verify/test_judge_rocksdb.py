@@ -16,11 +16,10 @@ from support.rebuilding import verify_here
 
 from jobs.verify.differences import Verdicts, Verification
 from jobs.verify.judge_rocksdb import _judge_checkpoint, _judge_ends, _judge_units
-from storeformat.queues import rocksdb_pairs
 from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
-from storeformat.queues.rocksdb_pairs import VALUE
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.store.rocksdb_queues import StoredEnds
+from storeformat.store import rocksdb_queues
+from storeformat.store.rocksdb_queues import VALUE, StoredEnds
 from udfs.files.rocksdb_pairs import ComparedPart, QueueEnds
 
 pytest.importorskip("rocksdict")
@@ -80,39 +79,39 @@ def change_time(database: ChangedDatabase) -> None:
 
 def add(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
-    database.ends[rocksdb_pairs.end_key(topic, queue_id, "max")] = rocksdb_pairs.end_value(0, 1 << 40)
-    database.units[rocksdb_pairs.unit_key(topic, queue_id, 1 << 40)] = pairs[0][1]
+    database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = rocksdb_queues.end_value(0, 1 << 40)
+    database.units[rocksdb_queues.unit_key(topic, queue_id, 1 << 40)] = pairs[0][1]
 
 
 def add_queue(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
-    database.units[rocksdb_pairs.unit_key(b"Unknown", 0, 0)] = pairs[0][1]
-    database.ends[rocksdb_pairs.end_key(b"Unknown", 0, "max")] = rocksdb_pairs.end_value(0, 0)
+    database.units[rocksdb_queues.unit_key(b"Unknown", 0, 0)] = pairs[0][1]
+    database.ends[rocksdb_queues.end_key(b"Unknown", 0, "max")] = rocksdb_queues.end_value(0, 0)
 
 
 def shorten(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
     last, _ = pairs[-2]
-    database.ends[rocksdb_pairs.end_key(topic, queue_id, "max")] = pairs[-2][1][:8] + last[-8:]
+    database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = pairs[-2][1][:8] + last[-8:]
 
 
 def hide_the_first(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
     second, value = pairs[1]
-    database.ends[rocksdb_pairs.end_key(topic, queue_id, "min")] = value[:8] + second[-8:]
+    database.ends[rocksdb_queues.end_key(topic, queue_id, "min")] = value[:8] + second[-8:]
 
 
 def forget_the_end(database: ChangedDatabase) -> None:
     topic, queue_id, _ = database.queue()
-    database.ends.delete(rocksdb_pairs.end_key(topic, queue_id, "max"))
+    database.ends.delete(rocksdb_queues.end_key(topic, queue_id, "max"))
 
 
 def be_ahead(database: ChangedDatabase) -> None:
-    database.ends[rocksdb_pairs.checkpoint_key()] = rocksdb_pairs.checkpoint_value(1 << 50)
+    database.ends[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(1 << 50)
 
 
 def forget_the_checkpoint(database: ChangedDatabase) -> None:
-    database.ends.delete(rocksdb_pairs.checkpoint_key())
+    database.ends.delete(rocksdb_queues.checkpoint_key())
 
 
 @pytest.mark.parametrize(
@@ -153,8 +152,8 @@ def test_what_was_not_flushed_is_no_difference_after_a_crash(root: Path) -> None
         key, value = pairs[-1]
         database.units.delete(key)
         last, before = pairs[-2]
-        database.ends[rocksdb_pairs.end_key(topic, queue_id, "max")] = before[:8] + last[-8:]
-        database.ends[rocksdb_pairs.checkpoint_key()] = value[:8]
+        database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = before[:8] + last[-8:]
+        database.ends[rocksdb_queues.checkpoint_key()] = value[:8]
     assert verify_here(root, SETTINGS).verdicts.counts == {"missing_unit": 1, "wrong_end": 1}
     (root / "abort").touch()
     found = verify_here(root, SETTINGS).verdicts
@@ -168,8 +167,8 @@ def test_one_topic_is_judged_alone(root: Path) -> None:
         lose(database)
         other = next(
             end[:2]
-            for end in map(rocksdb_pairs.parse_end, database.ends.keys())
-            if end and end[0] not in (topic, rocksdb_pairs.CHECKPOINT_TOPIC)
+            for end in map(rocksdb_queues.parse_end, database.ends.keys())
+            if end and end[0] not in (topic, rocksdb_queues.CHECKPOINT_TOPIC)
         )
     own = verify_here(root, SETTINGS, topics=(TopicFilter(topic.decode(), queue_id),))
     assert own.verdicts.counts == {"missing_unit": 1}
