@@ -15,13 +15,13 @@ from jobs.contract.options import DamagePolicy
 from jobs.contract.report import counted, losses_text, size_text
 from jobs.log.losses import Losses, account_for_queues
 from jobs.log.queue_runs import DamagedBytes, QueueRuns, all_runs, has_gaps
-from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, without_older_segments
+from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, time_before, without_older_segments
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.segments import WHOLE_LOG, EntryNumber, LogPart, Segment, Split, plan_splits, segment_at
-from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, latest_time
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, Finding, Survey
 from udfs.log.log_copies import joined, without
@@ -270,13 +270,8 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     shared: list[SplitScan] = []
     for scan, split in zip(scans, splits, strict=True):
         topics = lists.get(scan.topics) or tuple(known.setdefault(topic, topic) for topic in scan.topics)
-        shared.append(
-            replace(
-                scan,
-                report=replace(scan.report, split=split),
-                topics=lists.setdefault(topics, topics),
-            )
-        )
+        report = replace(scan.report, split=split)
+        shared.append(replace(scan, report=report, topics=lists.setdefault(topics, topics)))
     return shared
 
 
@@ -365,20 +360,14 @@ def _check_tiling(reading: LogReading) -> None:
     for scan in reading.scans:
         own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.foreign_records)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
-            raise TotalsDisagree(
-                "the records of a split leave gaps or overlap",
-                offset=scan.report.start,
-                found=own,
-                expected=scan.report.end,
-            )
+            what, report = "the records of a split leave gaps or overlap", scan.report
+            raise TotalsDisagree(what, offset=report.start, found=own, expected=report.end)
     total = sum(scan.record_bytes + scan.head_bytes for scan in reading.scans)
     total += sum(size for _, size in reading.foreign_records)
     tiles = reading.of(RangeKind.DAMAGED, RangeKind.STALE, RangeKind.BLANK)
     total += sum(item.end - item.begin for item in tiles if item.begin < reading.end)
-    if total != reading.end - reading.begin:
-        raise TotalsDisagree(
-            "the records of the log leave gaps or overlap", found=total, expected=reading.end - reading.begin
-        )
+    if total != (expected := reading.end - reading.begin):
+        raise TotalsDisagree("the records of the log leave gaps or overlap", found=total, expected=expected)
 
 
 @dataclass(frozen=True)
@@ -440,20 +429,18 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     """What to survey for breaks in log order, with what is proven on both sides. Visits each scan twice."""
     scans = known.counted
     limits = {split.segment.base: split.limit for split in known.splits}
-    lost = sorted(
-        [(item.offset, item.segment.end) for item in known.chain.breaks]
-        + [(item.begin, item.end) for item in known.older]
-    )
-    begins = [begin for begin, _ in lost]
-    bytes_lost = [0, *accumulate(end - begin for begin, end in lost)]
-    doubts = sorted([*begins, *(first for scan in scans for first, _ in scan.foreign_records)])
-    afters, side, at = [], _Side(doubts, backwards=True), len(scans)
+    lost = [(item.offset, item.segment.end) for item in known.chain.breaks]
+    lost += [(item.begin, item.end) for item in known.older]
+    lost += [(offset, offset + size) for scan in scans for offset, size in scan.foreign_records]
+    begins = sorted(begin for begin, _ in lost)
+    bytes_lost = [0, *accumulate(end - begin for begin, end in sorted(lost))]
+    afters, side, at = [], _Side(begins, backwards=True), len(scans)
     for item in reversed(breaks):
         while at and scans[at - 1].report.split.start >= item.segment.end:
             at -= 1
             side.add(scans[at])
         afters.append(side.copy())
-    side, at = _Side(doubts), 0
+    side, at = _Side(begins), 0
     for item, after in zip(breaks, reversed(afters), strict=True):
         while at < len(scans) and scans[at].report.end <= item.offset:
             side.add(scans[at])
@@ -462,10 +449,10 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
         near = Neighbours(
             ends=before.edges,
             firsts=after.edges,
-            before=latest_time(before.recent, after.first_time) if before.recent else None,
+            before=time_before(scans[:at], after.first_time),
             after=after.first_time,
-            room=bytes_lost[bisect_left(begins, item.offset)] + before.foreign_bytes,
-            room_after=bytes_lost[-1] - bytes_lost[bisect_left(begins, item.segment.end)] + after.foreign_bytes,
+            room=bytes_lost[bisect_left(begins, item.offset)],
+            room_after=bytes_lost[-1] - bytes_lost[bisect_left(begins, item.segment.end)],
             whole=known.whole,
             other_ends=before.others,
             other_firsts=after.others,
@@ -484,11 +471,8 @@ class _Side:
         self.edges: dict[Queue, int] = {}
         self.others: dict[Queue, int] = {}
         self._places: dict[Queue, int] = {}
-        self.recent: list[int] = []
-        """Store times of the last three records."""
         self.first_time: int | None = None
         self.last_number: EntryNumber | None = None
-        self.foreign_bytes = 0
 
     def copy(self) -> _Side:
         """Snapshot that later calls of ``add`` do not change."""
@@ -497,12 +481,10 @@ class _Side:
         return known
 
     def add(self, scan: SplitScan) -> None:
-        self.recent = [*self.recent, *scan.times.recent][-3:]
         if scan.times.first is not None:
             self.first_time = scan.times.first
         if scan.report.last_number is not None:
             self.last_number = scan.report.last_number
-        self.foreign_bytes += sum(size for _, size in scan.foreign_records)
         for queue, first, count, (begin, last) in queue_runs([scan], backwards=self._backwards):
             known = self.edges.get(queue)
             self.others.pop(queue, None)
@@ -534,14 +516,10 @@ def see_all_queues(runner: Runner, known: ProvenLog, task: ScanTask) -> ProvenLo
 def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequence[SplitScan]) -> Iterator[Broken]:
     """Places surveyed without the latest time before them: survivors of other segments are known only afterwards."""
     scans = sorted([*known.counted, *survivors], key=lambda scan: scan.report.end)
-    recent: list[int] = []
-    at = 0
-    for item in sorted(surveys, key=lambda item: item.broken.start):
+    ends = [scan.report.end for scan in scans]
+    for item in surveys:
         near = item.broken.neighbours
-        while at < len(scans) and scans[at].report.end <= item.broken.start:
-            recent = [*recent, *scans[at].times.recent][-3:]
-            at += 1
-        before = latest_time(recent, near.after) if recent else None
+        before = time_before(scans[: bisect_right(ends, item.broken.start)], near.after)
         if before is not None and (near.before is None or before - CLOCK_SLACK > near.before):
             yield replace(item.broken, neighbours=replace(near, before=before))
 

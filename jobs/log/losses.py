@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns, SharedRoom
+from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns
 from storeformat import message as m
 from storeformat.arrays import Int64s
 from storeformat.errors import LISTED
@@ -61,11 +61,6 @@ class StrayRecord:
     queue_offset: int
     moves_others: bool
 
-    def as_row(self) -> dict[str, object]:
-        row = dict(vars(self))
-        del row["moves_others"]
-        return row
-
 
 @dataclass(frozen=True)
 class Losses:
@@ -91,7 +86,10 @@ class Losses:
             "lost_messages": self.messages,
             "lost_messages_at_least": self.at_least,
             "losses": [dict(vars(row)) for row in self.rows[:LISTED]],
-            "stray_records": [stray.as_row() for stray in self.strays[:LISTED]],
+            "stray_records": [
+                {name: value for name, value in vars(stray).items() if name != "moves_others"}
+                for stray in self.strays[:LISTED]
+            ],
         }
 
 
@@ -184,12 +182,12 @@ def _gaps(
 
 def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, salvaging: bool) -> list[_Gap]:
     """Gaps for which there is room: those that damage explains and, if salvaging, others between two survivors."""
-    shared = SharedRoom(damaged)
+    left = damaged.ends - damaged.begins  # bytes, shared by all queues
     budget = int(blocks.last_offsets.max(initial=0)) // m.MIN_RECORD_SIZE
     met: list[_Gap] = []
     for gap in sorted(gaps, key=lambda gap: (int(blocks.first_offsets[gap.block]), gap.after)):
         is_light = bool(blocks.light[gap.block])
-        if gap.count <= damaged.room(gap.ranges) and (is_light or shared.claim(gap.ranges, gap.count)):
+        if gap.count <= damaged.room(gap.ranges) and (is_light or _claim(left[gap.ranges], gap.count)):
             met.append(gap)
             continue
         between = (int(blocks.first_offsets[gap.block]) - gap.after) // m.MIN_RECORD_SIZE
@@ -198,6 +196,16 @@ def _met(gaps: Iterator[_Gap], damaged: DamagedBytes, blocks: DenseBlocks, *, sa
             budget -= gap.count
             met.append(replace(gap, ranges=slice(0)))
     return sorted(met, key=lambda gap: gap.block)
+
+
+def _claim(left: Int64s, messages: int) -> bool:
+    """Take room for messages of one queue, if there is enough. Claims in order of their upper bound are all met."""
+    wanted = messages * m.MIN_RECORD_SIZE
+    taken = np.minimum(np.cumsum(left), wanted)
+    if taken[-1] < wanted:
+        return False
+    left -= np.diff(taken, prepend=0)
+    return True
 
 
 def _loss(table: QueueRuns, row: int, gap: _Gap, damaged: DamagedBytes) -> Loss:
@@ -266,11 +274,8 @@ def without_strays(
     rows += np.searchsorted(np.sort(list(cuts)), rows) + np.array([one.unit > 0 for one in found], np.int64)
     kept = np.delete(np.arange(len(origin)), rows)
     strays = [StrayRecord(one.place, *table.queue_of(one.key), one.number, one.moves_others) for one in found]
-    return (
-        replace(cut.take(kept), left_out=len(found)),
-        origin[kept],
-        sorted(strays, key=lambda stray: stray.offset),
-    )
+    strays.sort(key=lambda stray: stray.offset)
+    return replace(cut.take(kept), left_out=len(found)), origin[kept], strays
 
 
 class _StraySearch:

@@ -30,35 +30,31 @@ if TYPE_CHECKING:
 
 PROVEN = "lost bytes of the log: a unit of the store's own queue is left"
 _FURTHEST = (1 << 63) - 1
-_AT_ONCE = 1 << 20
 
 _Queue = tuple[str, int]
-_Units = tuple[Int64s, Int64s, Int64s, Int64s]
-"""Queue offsets, commit-log offsets, record sizes and message counts of units."""
+_Units = tuple[_Queue, Int64s, Int64s, Int64s, Int64s]
+"""A queue, and queue offsets, commit-log offsets, record sizes and message counts of its units."""
 
 
 def with_losses_beside(store: OpenedStore, reading: LogReading, *, open_end: bool) -> LogReading:
     """Add the losses that the store's queues prove. ``open_end``: messages after the end of the log are lost."""
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
     ranges += (_after_end(reading),) if open_end else ()
-    lost = LogExtent(reading.begin, reading.end, ranges)
-    if not lost.damaged:
-        return reading
-    known = reading.queue_runs.ranges()
-    found, proven = _in_queues(store, reading, lost, known)
-    own = reading.losses
-    last_of = {(loss.topic, loss.queue_id): loss for loss in found}
-    rows = [row for row in own.rows if not _counts(last_of.get((row.topic, row.queue_id)), row)] + found
+    found, proven = _in_queues(store, reading, ranges)
     goes_on = open_end and (reading.salvaged or reading.ends_with_segment) and _index_goes_on(store, reading)
+    if not found and not goes_on:
+        return reading
+    own = reading.losses
+    of_queue = {(loss.topic, loss.queue_id): loss for loss in found}
+    rows = [row for row in own.rows if not _counts(of_queue.get((row.topic, row.queue_id)), row)] + found
     held = (*own.unexplained, _after_end(reading)) if goes_on else own.unexplained
-    losses = replace(own, rows=rows, unexplained=tuple(item for item in held if not _any_in(item, proven)))
-    return replace(reading, all_losses=losses) if found or goes_on else reading
+    unexplained = tuple(item for item in held if not ((proven >= item[0]) & (proven < item[1])).any())
+    return replace(reading, all_losses=replace(own, rows=rows, unexplained=unexplained))
 
 
 def end_of_units(store: OpenedStore, reading: LogReading) -> int:
     """Commit-log offset after the last unit in the store's queues, or the end of the log."""
-    lost = LogExtent(reading.begin, reading.end, (_after_end(reading),))
-    rows, _ = _in_queues(store, reading, lost, reading.queue_runs.ranges())
+    rows, _ = _in_queues(store, reading, (_after_end(reading),))
     return max((row.end for row in rows), default=reading.end)
 
 
@@ -87,20 +83,14 @@ def _counts(found: Loss | None, row: Loss) -> bool:
     return 0 <= row.first_queue_offset - (found.first_queue_offset or 0) < found.messages
 
 
-def _any_in(item: tuple[int, int], offsets: Int64s) -> bool:
-    begin, end = np.searchsorted(offsets, item)
-    return bool(begin < end)
-
-
 def _in_queues(
-    store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
+    store: OpenedStore, reading: LogReading, ranges: tuple[tuple[int, int], ...]
 ) -> tuple[list[Loss], Int64s]:
-    """Losses proven by units, and the sorted log offsets of their records."""
+    """Losses in ranges of the log proven by units, and the sorted log offsets of their records."""
     rows: list[Loss] = []
     offsets: list[Int64s] = [np.zeros(0, np.int64)]
-    found = [
-        (queue, *units) for queue, parts in _stored(store, reading, lost, known) for units in parts if len(units[0])
-    ]
+    lost = LogExtent(reading.begin, reading.end, ranges)
+    found = [part for part in _stored(store, reading, lost) if len(part[1])] if ranges else []
     alone = _alone([(places, sizes) for _, _, places, sizes, _ in found])
     for (queue, numbers, places, sizes, counts), is_alone in zip(found, alone, strict=True):
         rows_lost = np.flatnonzero(lost.lost(places) & (sizes != 0) & is_alone)
@@ -133,10 +123,8 @@ def _alone(parts: Sequence[tuple[Int64s, Int64s]]) -> list[Bools]:
     return kept
 
 
-def _stored(
-    store: OpenedStore, reading: LogReading, lost: LogExtent, known: Mapping[_Queue, tuple[int, int]]
-) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
-    first_lost = lost.damaged[0][0]
+def _stored(store: OpenedStore, reading: LogReading, lost: LogExtent) -> Iterator[_Units]:
+    known, first_lost = reading.queue_runs.ranges(), lost.damaged[0][0]
     queues = queue_store(store.root, store.settings)
     if queues.in_rocksdb:
         place = locations.join(store.root, queues.database)
@@ -147,45 +135,36 @@ def _stored(
         queue = (stored.topic, stored.queue_id)
         if queue[0].startswith(LIGHT_PREFIX) or stored.end_offset <= first_lost:
             continue
-        begin, end = known.get(queue, (None, None))
-        if stored.batch:
-            yield queue, _of_batches(stored, reading.end)
-        elif end is None:
-            yield queue, _of_file(stored, offset_at(stored, reading.begin), stored.end)
+        begin, end = known.get(queue, (0, 0))
+        if stored.batch:  # messages after the end of the log as one unit without a size, at the end of the last batch
+            first = offset_at(stored, reading.end)
+            count = max(min(stored.end - first, batched_messages(stored, reading.end)), 0)
+            unit = np.array([[first], [stored.end_offset - 1], [-1], [count]])[:, : min(count, 1)]
+            yield queue, unit[0], unit[1], unit[2], unit[3]
+        elif queue not in known:
+            yield _of_file(stored, offset_at(stored, reading.begin), stored.end)
         else:
             if not reading.whole and len(lost.damaged) > 1:
-                yield queue, _of_file(stored, offset_at(stored, reading.begin), begin or 0)
+                yield _of_file(stored, offset_at(stored, reading.begin), begin)
             last = units_at(stored, np.array([min(end, stored.end) - 1]))["phy_offset"]
             was_made_anew = lost.lost(last.astype(np.int64)).any()  # the survivors are of its topic's life before
-            yield queue, _of_file(stored, offset_at(stored, first_lost) if was_made_anew else end, stored.end)
+            yield _of_file(stored, offset_at(stored, first_lost) if was_made_anew else end, stored.end)
 
 
-def _of_file(stored: QueueEnd, begin: int, end: int) -> Iterator[_Units]:
+def _of_file(stored: QueueEnd, begin: int, end: int) -> _Units:
     stop = begin  # the name of a file proves no units before it
     for file in stored.files:
         first = int(file.name) // UNIT_SIZE
         stop = max(stop, first + file.size // UNIT_SIZE) if first <= stop else stop
-    stop = min(stop, end)
-    for at in range(begin, stop, _AT_ONCE):
-        numbers = np.arange(at, min(at + _AT_ONCE, stop))
-        yield _of_units(numbers, units_at(stored, numbers))
+    numbers = np.arange(begin, min(stop, end))
+    return _of_units((stored.topic, stored.queue_id), numbers, units_at(stored, numbers))
 
 
-def _of_units(numbers: Int64s, units: Structs) -> _Units:
-    return numbers, units["phy_offset"].astype(np.int64), units["size"].astype(np.int64), np.ones_like(numbers)
+def _of_units(queue: _Queue, numbers: Int64s, units: Structs) -> _Units:
+    return queue, numbers, units["phy_offset"].astype(np.int64), units["size"].astype(np.int64), np.ones_like(numbers)
 
 
-def _of_batches(stored: QueueEnd, log_end: int) -> Iterator[_Units]:
-    """Batch messages after the end of the log as one unit without a size, at the end of the last batch."""
-    begin = offset_at(stored, log_end)
-    count = min(stored.end - begin, batched_messages(stored, log_end))
-    if count > 0:
-        yield np.array([begin]), np.array([stored.end_offset - 1]), np.array([-1]), np.array([count])
-
-
-def _in_database(
-    database: RocksDbQueues, known: Mapping[_Queue, tuple[int, int]], first_lost: int
-) -> Iterator[tuple[_Queue, Iterator[_Units]]]:
+def _in_database(database: RocksDbQueues, known: Mapping[_Queue, tuple[int, int]], first_lost: int) -> Iterator[_Units]:
     for stored, ends in database.ends().items():
         queue = topic_names([stored[0]])[0], stored[1]
         if ends.last is None or ends.last[0] < first_lost or queue[0].startswith(LIGHT_PREFIX):
@@ -193,4 +172,4 @@ def _in_database(
         begin, end = known.get(queue, (0, 0))
         for part in ((0, begin), (end, ends.last[1] + 1)):
             if part[0] < part[1]:
-                yield queue, (_of_units(*some) for some in database.units(stored, *part))
+                yield from (_of_units(queue, *some) for some in database.units(stored, *part))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -205,17 +205,21 @@ def read_log(
         keep_crc_failures=options.keep_crc_failures,
     )
     reading = reading.with_ranges(*store.healed, *_lost_at_end(store, reading, options.until_offset))
-    if from_log_only:
+    if from_log_only or not locations.is_local(store.root):
         return reading
-    reading = _with_lost_counters(store, reading)
-    return _with_losses_beside(store, reading, begin=begin, until=options.until_offset)
+    if births := reading.queue_runs.births():
+        reading = replace(reading, behind=_behind_others(store, reading, births))
+    if store.is_live or not (reading.salvaged or (begin is None and _may_have_lost(store, reading))):
+        return reading
+    with suppress(WrongSettings):  # queues in two places at once are neither read nor made
+        return with_losses_beside(store, reading, open_end=store.is_read_to_its_end(options.until_offset))
+    return reading
 
 
-def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
+def _behind_others(
+    store: OpenedStore, reading: LogReading, births: Mapping[tuple[str, int], Sequence[int]]
+) -> frozenset[int]:
     """Find messages of queue offset 0 behind others in the store's queues: so their topic was not deleted."""
-    births = reading.queue_runs.births()
-    if not births or not locations.is_local(store.root):
-        return reading
     behind: set[int] = set()
     with suppress(MissingInput):  # what cannot be read shows nothing
         for queue in queue_ends(store.root, but=reading.queue_runs.ranges().keys() - births.keys()):
@@ -225,17 +229,7 @@ def _with_lost_counters(store: OpenedStore, reading: LogReading) -> LogReading:
                 has_older = 0 < before["size"] < PRE_BLANK_SIZE and before["phy_offset"] < offset
                 if has_older and unit["phy_offset"] == offset:
                     behind.add(offset)
-    return replace(reading, behind=frozenset(behind)) if behind else reading
-
-
-def _with_losses_beside(store: OpenedStore, reading: LogReading, *, begin: int | None, until: int | None) -> LogReading:
-    if not locations.is_local(store.root) or store.is_live:
-        return reading
-    if not reading.salvaged and (begin is not None or not _may_have_lost(store, reading)):
-        return reading
-    with suppress(WrongSettings):  # queues in two places at once are neither read nor made
-        return with_losses_beside(store, reading, open_end=store.is_read_to_its_end(until))
-    return reading
+    return frozenset(behind)
 
 
 def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
@@ -246,9 +240,8 @@ def _may_have_lost(store: OpenedStore, reading: LogReading) -> bool:
     size = files.size_of(path)
     known = parse_checkpoint(files.read_range(path, 0, min(size, FIELDS.size))) if size else None
     latest = max((scan.times.latest for scan in reading.scans), default=0)
-    return (
-        known is None or max(known.physic_msg_timestamp, known.logics_msg_timestamp, known.index_msg_timestamp) > latest
-    )
+    times = () if known is None else (known.physic_msg_timestamp, known.logics_msg_timestamp, known.index_msg_timestamp)
+    return not times or max(times) > latest
 
 
 def _lost_at_end(store: OpenedStore, reading: LogReading, until: int | None) -> Iterator[LogRange]:
@@ -258,17 +251,17 @@ def _lost_at_end(store: OpenedStore, reading: LogReading, until: int | None) -> 
     begin, last, end = store.missing_from, store.segments[-1], reading.end
     held = last.end - last.missing
     named = reading.of(RangeKind.DAMAGED, RangeKind.STALE)
-    is_short = begin is not None and end <= begin and (until is None or until > begin)
+    is_short = begin is not None and end <= begin < (begin + 1 if until is None else until)
     if begin is not None and is_short and not any(item.end > begin for item in reading.damaged):
         stop = store.committed or next(segment.end for segment in store.segments if begin <= segment.end)
         reason = "committed entries are lost here, as the group's checkpoint shows"
         named.append(LogRange(begin, max(begin, stop), RangeKind.DAMAGED, reason))
         yield named[-1]
-    if last.missing and last.base <= end < held and (until is None or until >= held):
-        if any(item.begin <= end < item.end for item in named):
-            return
-        if any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
-            yield LogRange(end, held, RangeKind.DAMAGED, "the file ends within this record")
+    is_cut = last.missing and last.base <= end < held and (until is None or until >= held)
+    if not is_cut or any(item.begin <= end < item.end for item in named):
+        return
+    if any(files.read_range(last.path, end - last.base, min(held - end, m.BLANK_SIZE))):
+        yield LogRange(end, held, RangeKind.DAMAGED, "the file ends within this record")
 
 
 def counting_task(store: OpenedStore, *, with_units: bool = True) -> ScanTask:

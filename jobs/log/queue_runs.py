@@ -15,9 +15,6 @@ from storeformat.queues.consume_queue import Places, place_runs, without_races
 from udfs.log.scan import SplitScan
 from udfs.log.staged_runs import RUN
 
-_MOST = 1 << 62
-"""Bytes: more than any log has."""
-
 
 @dataclass(frozen=True)
 class DamagedBytes:
@@ -29,12 +26,8 @@ class DamagedBytes:
 
     @staticmethod
     def of(ranges: Sequence[tuple[int, int, bool]]) -> DamagedBytes:
-        table = sorted(ranges)
-        return DamagedBytes(
-            np.array([begin for begin, _, _ in table], np.int64),
-            np.array([end for _, end, _ in table], np.int64),
-            np.array([held for _, _, held in table], bool),
-        )
+        begins, ends, held = np.array(sorted(ranges), np.int64).reshape(-1, 3).T
+        return DamagedBytes(begins, ends, held.astype(bool))
 
     def between(self, after: int, before: int) -> slice:
         """Slice of the ranges that begin in the open interval (after, before); ``slice(0)`` for none."""
@@ -44,22 +37,6 @@ class DamagedBytes:
     def room(self, ranges: slice) -> int:
         """Messages that these ranges can have held at most."""
         return int((self.ends[ranges] - self.begins[ranges]).sum()) // m.MIN_RECORD_SIZE
-
-
-class SharedRoom:
-    """Room in damaged ranges, shared by all queues. Claims in order of their upper bound are all met if possible."""
-
-    def __init__(self, damaged: DamagedBytes) -> None:
-        self._left = damaged.ends - damaged.begins
-
-    def claim(self, ranges: slice, messages: int) -> bool:
-        """Take room for messages of one queue; takes none and returns False if there is too little."""
-        wanted = min(messages * m.MIN_RECORD_SIZE, _MOST)
-        taken = np.minimum(np.cumsum(self._left[ranges]), wanted)
-        if taken[-1:].sum() < wanted:
-            return False
-        self._left[ranges] -= np.diff(taken, prepend=0)
-        return True
 
 
 @dataclass(frozen=True)
@@ -191,16 +168,9 @@ class DenseBlocks:
         is_start[1:] = (keys[1:] != keys[:-1]) | (firsts[1:] != firsts[:-1] + counts[:-1])
         starts = np.flatnonzero(is_start)
         stops = np.append(starts, len(keys))[1:]
-        return DenseBlocks(
-            keys=keys[starts],
-            starts=starts,
-            stops=stops,
-            firsts=firsts[starts],
-            counts=np.add.reduceat(counts, starts) if len(starts) else counts[:0],
-            first_offsets=runs.first_offsets[starts],
-            last_offsets=runs.last_offsets[stops - 1],
-            light=runs.light[starts],
-        )
+        counts = np.add.reduceat(counts, starts) if len(starts) else counts[:0]
+        offsets = runs.first_offsets[starts], runs.last_offsets[stops - 1]
+        return DenseBlocks(keys[starts], starts, stops, firsts[starts], counts, *offsets, runs.light[starts])
 
     def queues(self) -> tuple[Int64s, Int64s]:
         begins = np.flatnonzero(np.diff(self.keys, prepend=-1))

@@ -82,35 +82,39 @@ def restored(
     absent = absent_in(store.segments)
     if not absent and not options.replicas:
         return Restored(store)
-    filled, made = _filled(store, locations.join(directory, "filled"))
+    filled = _filled(store, locations.join(directory, "filled"))
     if not options.replicas:
+        made = [one.path for one, segment in zip(filled.segments, store.segments, strict=True) if segment.missing]
         return Restored(filled, absent, made=made, notes=list(map(_note_of, absent)), is_held=False)
     own = _with_segments(LogCopy(store.root, _salvaged(filled, options, runner)), store.segments)
     replicas = [
         _replica(root, store, options, runner, locations.join(directory, f"replica-{number}"))
         for number, root in enumerate(options.replicas)
     ]
-    compared = [(replica, compare(runner, own, replica)) for replica in replicas]
-    for replica, offset in compared:
-        if refuses and offset is not None:
-            raise differing_copies(own, replica, offset)
+    if refuses:
+        refuse_differing(runner, [own, *replicas])
+    compared = [(replica, None if refuses else compare(runner, own, replica)) for replica in replicas]
     fitting = [replica for replica, offset in compared if offset is None]
-    refuse_differing(runner, fitting)
+    if not refuses:
+        refuse_differing(runner, fitting)
     own = _with_lost_tail(store, own, fitting, options)
     store = replace(store, segments=[*_missing_head(store, own, fitting), *own.segments])
     own = _with_segments(own, store.segments)
     absent = absent_in(store.segments)
     notes = [*map(_note_of, absent), *_told(store, own, compared)]
-    rows = [_row(replica, offset) for replica, offset in compared]
+    rows: list[dict[str, object]] = [
+        {
+            "replica": replica.name,
+            "log_begin": replica.reading.begin,
+            "log_end": replica.reading.end,
+            "damaged_ranges": [item.as_row() for item in replica.reading.damaged],
+            "first_difference": offset,
+        }
+        for replica, offset in compared
+    ]
     healed, segments = plan_healing(own, fitting, locations.join(directory, "healed"))
-    for item in segments:
-        make_segment(item)
-    changed = {item.own.base: _changed(item, is_last=item.own is store.segments[-1]) for item in segments}
-    whole = replace(
-        store,
-        segments=[changed.get(segment.base, segment) for segment in store.segments],
-        healed=tuple(LogRange(begin, end, RangeKind.HEALED, f"taken from {copy.name}") for begin, end, copy in healed),
-    )
+    named = tuple(LogRange(begin, end, RangeKind.HEALED, f"taken from {copy.name}") for begin, end, copy in healed)
+    whole = replace(_with_made(store, segments), healed=named)
     if absent and options.on_damage != "salvage":
         left = [(item.begin, item.end) for item in _salvaged(whole, options, runner).damaged]
         if nowhere := common(left, own.absent):
@@ -149,7 +153,7 @@ def filled(store: OpenedStore, reporter: Reporter) -> Iterator[OpenedStore]:
     for item in absent:
         reporter.note(_note_of(item))
     with tempfile.TemporaryDirectory(prefix="rocketmq-store-spark-log-") as directory:
-        yield _filled(store, directory)[0]
+        yield _filled(store, directory)
 
 
 def _missing_head(store: OpenedStore, own: LogCopy, copies: Sequence[LogCopy]) -> list[Segment]:
@@ -204,28 +208,26 @@ def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, in
             yield f"{replica.name} differs from this log in a sound record at {offset}"
 
 
-def _changed(made: MadeSegment, *, is_last: bool) -> Segment:
-    """The made segment; the last one is read only up to the end of its file, unless a copy continues."""
-    held = made.own.end - made.own.missing
-    goes_on = any(end > held for _, end, _ in made.taken)
-    return replace(made.own, path=made.path, missing=made.own.missing if is_last and not goes_on else 0)
+def _with_made(store: OpenedStore, plans: Sequence[MadeSegment]) -> OpenedStore:
+    """Make segments. The last one is read only up to the end of its file, unless a copy continues."""
+    segments = {segment.base: segment for segment in store.segments}
+    for plan in plans:
+        make_segment(plan)
+        own, held = plan.own, plan.own.end - plan.own.missing
+        ends_early = own.end == store.segments[-1].end and all(end <= held for _, end, _ in plan.taken)
+        segments[own.base] = replace(own, path=plan.path, missing=own.missing if ends_early else 0)
+    return replace(store, segments=list(segments.values()))
 
 
 def _note_of(absent: ByteRange) -> str:
     return f"the log has no bytes from offset {absent[0]} to {absent[1]}: a segment is missing, or short"
 
 
-def _filled(store: OpenedStore, directory: str) -> tuple[OpenedStore, list[str]]:
-    segments, made = [], []
-    for segment in store.segments:
-        if segment.missing:
-            plan = MadeSegment(segment, locations.join(directory, locations.name_of(segment.path)))
-            make_segment(plan)
-            made.append(plan.path)
-            segments.append(_changed(plan, is_last=segment is store.segments[-1]))
-        else:
-            segments.append(segment)
-    return replace(store, segments=segments), made
+def _filled(store: OpenedStore, directory: str) -> OpenedStore:
+    missing = [segment for segment in store.segments if segment.missing]
+    return _with_made(
+        store, [MadeSegment(own, locations.join(directory, locations.name_of(own.path))) for own in missing]
+    )
 
 
 def _salvaged(store: OpenedStore, options: LogOptions, runner: Runner) -> LogReading:
@@ -247,19 +249,8 @@ def _replica(root: str, store: OpenedStore, options: LogOptions, runner: Runner,
             advice="--replica must name a copy of this log: another member's, a slave's, a backup",
         )
     copy = replace(store, root=root, segments=segments, committed=None, missing_from=None)
-    filled, _ = _filled(copy, directory)
-    return LogCopy(root, _salvaged(filled, replace(options, until_offset=None), runner), absent_in(segments))
-
-
-def _row(replica: LogCopy, difference: int | None) -> dict[str, object]:
-    reading = replica.reading
-    return {
-        "replica": replica.name,
-        "log_begin": reading.begin,
-        "log_end": reading.end,
-        "damaged_ranges": [item.as_row() for item in reading.damaged],
-        "first_difference": difference,
-    }
+    reading = _salvaged(_filled(copy, directory), replace(options, until_offset=None), runner)
+    return LogCopy(root, reading, absent_in(segments))
 
 
 @dataclass(frozen=True)
@@ -332,19 +323,14 @@ def absent_in(segments: Iterable[Segment]) -> list[ByteRange]:
 def refuse_differing(runner: Runner, copies: Sequence[LogCopy]) -> None:
     """Raise Refused where two copies differ in records that are sound in both."""
     for one, other in combinations(copies, 2):
-        first = compare(runner, one, other)
-        if first is not None:
-            raise differing_copies(one, other, first)
-
-
-def differing_copies(one: LogCopy, other: LogCopy, offset: int) -> Refused:
-    """The error for two copies that differ at ``offset``."""
-    return Refused(
-        f"two copies of the log differ in a sound record: {one.name} and {other.name}",
-        path=other.name,
-        offset=offset,
-        advice="these are two logs, or a field that nothing checks is damaged in one: a person must choose",
-    )
+        offset = compare(runner, one, other)
+        if offset is not None:
+            raise Refused(
+                f"two copies of the log differ in a sound record: {one.name} and {other.name}",
+                path=other.name,
+                offset=offset,
+                advice="these are two logs, or a field that nothing checks is damaged in one: a person must choose",
+            )
 
 
 def compare(runner: Runner, one: LogCopy, other: LogCopy) -> int | None:

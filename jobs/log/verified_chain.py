@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from storeformat.errors import RecordDefect
-from storeformat.log.chain import Break, Chain, ChainReport
+from storeformat.log.chain import Break, Chain
 from storeformat.log.segments import Segment, Split
 from storeformat.salvage.evidence import CLOCK_SLACK, latest_time
 from storeformat.salvage.queue_offsets import Queue
@@ -47,31 +47,22 @@ class ProvenLog:
         if end.defect != RecordDefect.UNWRITTEN or not end.report.rest_is_zero:
             return False
         reports = (scan.report for scan in self.scans)
-        return all(_is_zero(report) for report in reports if end.report.split.stop <= report.split.start < limit)
-
-
-def _is_zero(report: ChainReport) -> bool:
-    begins_unwritten = report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start)
-    return begins_unwritten and report.rest_is_zero
+        return all(
+            report.rest_is_zero
+            and (report.start is None or (report.defect == RecordDefect.UNWRITTEN and report.end == report.start))
+            for report in reports
+            if end.report.split.stop <= report.split.start < limit
+        )
 
 
 def queue_runs(
     scans: Sequence[SplitScan], *, backwards: bool = False
 ) -> Iterator[tuple[Queue, int, int, tuple[int, int]]]:
     """Queue, first queue offset, count and log offsets of first and last record of all runs, in log order per queue."""
+    columns = ["topic_codes", "queue_ids", "first_queue_offsets", "counts", "first_offsets", "last_offsets"]
     for scan in scans:
-        runs = scan.runs
-        rows = zip(
-            runs.topic_codes.tolist(),
-            runs.queue_ids.tolist(),
-            runs.first_queue_offsets.tolist(),
-            runs.counts.tolist(),
-            runs.first_offsets.tolist(),
-            runs.last_offsets.tolist(),
-            strict=True,
-        )
-        for code, queue_id, first, count, begin, last in list(rows)[:: -1 if backwards else 1]:
-            yield (scan.topics[code], queue_id), first, count, (begin, last)
+        for code, queue_id, first, count, *places in scan.runs[columns].tolist()[:: -1 if backwards else 1]:
+            yield (scan.topics[code], queue_id), first, count, tuple(places)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:
@@ -137,8 +128,12 @@ def _is_of_another_life(
     """True if a segment is older than the one before it and its queues do not continue from there. A clock that was set
     back explains a lag up to the log's end; beyond ``CLOCK_SLACK`` most queues must continue, after a broken chain all.
     """
-    if not before:
-        return _is_of_an_earlier_life(scans, later, blanks)
+    if not before:  # only the second segment's queues continue
+        if not _is_long_before([scans, *later]):
+            return False
+        jumps, _, queues = _border(scans, later[0], blanks)
+        jumps_after, joints_after, _ = _border(later[0], later[1], blanks)
+        return jumps > 1 and 4 * jumps > queues and jumps_after < joints_after  # one may be a damaged queue offset
     time, lag = _lag(before, scans)
     if lag <= 0:
         return False
@@ -155,17 +150,6 @@ def _is_of_another_life(
 def _lag(before: Sequence[SplitScan], scans: Sequence[SplitScan]) -> tuple[int, int]:
     time = time_before(before, None) or 0
     return time, time - max(scan.times.latest for scan in scans)
-
-
-def _is_of_an_earlier_life(
-    scans: Sequence[SplitScan], later: Sequence[Sequence[SplitScan]], blanks: Collection[tuple[int, int]]
-) -> bool:
-    """True if the first segment is long before the second, and only the second's queues continue."""
-    if not _is_long_before([scans, *later]):
-        return False
-    jumps, _, queues = _border(scans, later[0], blanks)
-    jumps_after, joints_after, _ = _border(later[0], later[1], blanks)
-    return jumps > 1 and 4 * jumps > queues and jumps_after < joints_after  # one may be a damaged queue offset
 
 
 def _is_long_before(written: Sequence[Sequence[SplitScan]]) -> bool:
