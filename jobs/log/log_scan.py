@@ -11,21 +11,24 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from jobs.contract.options import DamagePolicy
 from jobs.contract.report import counted, losses_text, size_text
 from jobs.log.losses import Losses, account_for_queues
-from jobs.log.queue_runs import DamagedBytes, QueueRuns, all_runs, has_gaps
 from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, time_before, without_older_segments
 from jobs.spark.runner import Runner
 from storeformat import message as m
 from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.segments import WHOLE_LOG, EntryNumber, LogPart, Segment, Split, plan_splits, segment_at
+from storeformat.queues.queue_runs import DamagedBytes, QueueRuns
 from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, Finding, Survey
 from udfs.log.log_copies import joined, without
 from udfs.log.scan import ScanTask, SplitScan
+from udfs.log.staged_runs import RUN
 from udfs.log.survey import SurveyTask
 
 DEFAULT_SPLIT_SIZE = 256 << 20
@@ -191,6 +194,20 @@ class LogReading:
         }
 
 
+def all_runs(scans: Sequence[SplitScan], *, of_batches: bool = False) -> QueueRuns:
+    """The runs of scans in log order; ``of_batches``: those of BatchCQ topics, rows of ``BATCH_RUN``."""
+    parts = [scan.batch_runs if of_batches else scan.runs for scan in scans]
+    topics: dict[bytes, int] = {}
+    keys = [np.zeros(0, np.int64)]
+    for scan, runs in zip(scans, parts, strict=True):
+        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
+        keys.append((codes[runs.topic_codes] << 32) | runs.queue_ids)
+    scan_of_run = np.repeat(np.arange(len(scans)), [len(runs) for runs in parts])
+    rows = np.concatenate(parts) if parts else np.zeros(0, RUN)
+    table = QueueRuns(list(topics), np.concatenate(keys), rows.view(np.recarray), scan_of_run)
+    return table.take(np.argsort(table.keys, kind="stable"))
+
+
 def scan_log(
     runner: Runner,
     segments: Sequence[Segment],
@@ -277,7 +294,7 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
 
 def _refuse_stray_records(runner: Runner, known: ProvenLog, task: ScanTask, reading: LogReading) -> None:
     """Refuse where a broker would append a stray record and move all later messages of its queue."""
-    if task.topics and has_gaps(reading.queue_runs):  # records of queues that are not selected may explain them
+    if task.topics and reading.queue_runs.has_gaps():  # records of queues that are not selected may explain them
         reading = replace(reading, scans=see_all_queues(runner, known, task).counted)
     for stray in reading.losses.strays:
         if stray.moves_others:

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jobs.log.queue_runs import DamagedBytes, DenseBlocks, QueueRuns
 from storeformat import message as m
 from storeformat.arrays import Int64s
 from storeformat.errors import LISTED
+from storeformat.queues.queue_runs import DamagedBytes, DenseBlocks, QueueRuns
 from storeformat.record.dispatch import topic_names
 from udfs.log.scan import SplitScan
 
@@ -124,7 +124,11 @@ def account_for_queues(
         explained[gap.ranges] = True
         if not blocks.light[gap.block]:
             counted[gap.ranges] = True
-            rows.append(_loss(seen, row, gap, damaged))
+            begin, end, cause = gap.after, int(seen.runs.first_offsets[row]), NO_DAMAGE
+            if gap.ranges.stop:
+                begin, end = int(damaged.begins[gap.ranges][0]), int(damaged.ends[gap.ranges][-1])
+                cause = DAMAGE
+            rows.append(Loss(*seen.queue_at(row), gap.first, gap.count, begin, end, cause))
     for loss, number in _last_of_their_queues(scans, ends, damaged):
         explained[number] = counted[number] = True
         rows.append(loss)
@@ -206,14 +210,6 @@ def _claim(left: Int64s, messages: int) -> bool:
         return False
     left -= np.diff(taken, prepend=0)
     return True
-
-
-def _loss(table: QueueRuns, row: int, gap: _Gap, damaged: DamagedBytes) -> Loss:
-    queue = table.queue_at(row)
-    if gap.ranges.stop:
-        begin, end = int(damaged.begins[gap.ranges][0]), int(damaged.ends[gap.ranges][-1])
-        return Loss(*queue, gap.first, gap.count, begin, end)
-    return Loss(*queue, gap.first, gap.count, gap.after, int(table.runs.first_offsets[row]), NO_DAMAGE)
 
 
 def _last_of_their_queues(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib.recfunctions import append_fields
 
 from jobs.contract.report import size_text
-from jobs.log.queue_runs import QueueRuns, all_runs
+from jobs.log.log_scan import all_runs
 from storeformat.arrays import Int64s, Structs, narrow
 from storeformat.errors import LISTED, Refused
 from storeformat.index import index_file
@@ -25,6 +25,7 @@ from storeformat.index.index_file import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT_SIZE as BATCH_UNIT_SIZE
 from storeformat.queues.batch_consume_queue import check_file_size
+from storeformat.queues.queue_runs import QueueRuns
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, SLOTS, Settings

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.log.log_scan import LogReading
-from jobs.log.queue_runs import QueueRuns
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s
 from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue
+from storeformat.queues.queue_runs import QueueRuns
 from storeformat.storage import durable, files, locations, rocksdb
 from storeformat.store import rocksdb_queues
 from udfs.files.output_files import batch_of, file_row

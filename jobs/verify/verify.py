@@ -22,7 +22,6 @@ from jobs.contract.report import Report, job_command
 from jobs.contract.reporter import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
-from jobs.log.queue_runs import DenseBlocks, QueueRuns
 from jobs.log.restored_log import restored
 from jobs.rebuild import planning
 from jobs.rebuild.build_store import scan_store, staging_beside
@@ -34,6 +33,7 @@ from jobs.verify.judge_queues import compare_queues, first_place, judge_queues
 from jobs.verify.judge_rocksdb import judge_rocksdb
 from storeformat.log.segments import segment_with
 from storeformat.queues.queue_check import Finding
+from storeformat.queues.queue_runs import DenseBlocks, QueueRuns
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live

@@ -13,8 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from jobs.log.log_scan import sharing
-from jobs.log.queue_runs import all_runs
+from jobs.log.log_scan import all_runs, sharing
 from jobs.rebuild import planning
 from storeformat.arrays import table_of
 from storeformat.log.chain import ChainReport, follow_chain

@@ -26,7 +26,7 @@ from support.timer_model import TimerStart
 
 from jobs.contract.options import KeyOptions, OffsetOptions
 from jobs.contract.reporter import Reporter
-from jobs.log.queue_runs import all_runs
+from jobs.log.log_scan import all_runs
 from jobs.query import query
 from jobs.rebuild import build_store, planning
 from jobs.rebuild.planning import size_note

@@ -1,4 +1,4 @@
-"""The runs of all scans as one table, sorted by queue and in log order within a queue."""
+"""Runs of units as one table, sorted by queue and in log order within a queue."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Int64s, Table
 from storeformat.javacompat import decode_java_utf8
 from storeformat.queues.consume_queue import Places, place_runs, without_races
-from udfs.log.scan import SplitScan
-from udfs.log.staged_runs import RUN
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,11 @@ class QueueRuns:
 
     def queue_of(self, key: int) -> tuple[str, int]:
         return decode_java_utf8(self.topics[key >> 32]), key & 0xFFFFFFFF
+
+    def has_gaps(self) -> bool:
+        """True if a queue has a jump between two runs."""
+        jumps = self.runs.first_queue_offsets[1:] != (self.runs.first_queue_offsets + self.runs.counts)[:-1]
+        return bool((jumps & (self.keys[1:] == self.keys[:-1])).any())
 
     def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
         """Queue offsets [begin, end) of each queue with a message in the log, in its last life."""
@@ -130,20 +133,6 @@ class QueueRuns:
         return replace(table, counter_lost=np.isin(origin, rows) & (table.runs.first_queue_offsets == 0))
 
 
-def all_runs(scans: Sequence[SplitScan], *, of_batches: bool = False) -> QueueRuns:
-    """The runs of scans in log order; ``of_batches``: those of BatchCQ topics, rows of ``BATCH_RUN``."""
-    parts = [scan.batch_runs if of_batches else scan.runs for scan in scans]
-    topics: dict[bytes, int] = {}
-    keys = [np.zeros(0, np.int64)]
-    for scan, runs in zip(scans, parts, strict=True):
-        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
-        keys.append((codes[runs.topic_codes] << 32) | runs.queue_ids)
-    scan_of_run = np.repeat(np.arange(len(scans)), [len(runs) for runs in parts])
-    rows = np.concatenate(parts) if parts else np.zeros(0, RUN)
-    table = QueueRuns(list(topics), np.concatenate(keys), rows.view(np.recarray), scan_of_run)
-    return table.take(np.argsort(table.keys, kind="stable"))
-
-
 @dataclass(frozen=True)
 class DenseBlocks:
     """Consecutive runs of a queue as one row, from QueueRuns rows [start, stop); independent of the splits."""
@@ -175,10 +164,3 @@ class DenseBlocks:
     def queues(self) -> tuple[Int64s, Int64s]:
         begins = np.flatnonzero(np.diff(self.keys, prepend=-1))
         return begins, np.append(begins, len(self.keys))[1:]
-
-
-def has_gaps(table: QueueRuns) -> bool:
-    """True if a queue has a jump between two runs."""
-    keys, runs = table.keys, table.runs
-    jumps = runs.first_queue_offsets[1:] != (runs.first_queue_offsets + runs.counts)[:-1]
-    return bool((jumps & (keys[1:] == keys[:-1])).any())
