@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -40,11 +40,20 @@ def read(root: Path, split_size: int = 1 << 30, on_damage: DamagePolicy = "fail"
 
 
 def read_segments(
-    segments: Mapping[int, bytes | bytearray], split_size: int, on_damage: DamagePolicy = "fail", **scan: Any
+    segments: Mapping[int, bytes | bytearray],
+    split_size: int,
+    on_damage: DamagePolicy = "fail",
+    *,
+    changes: Iterable[tuple[int, bytes]] = (),
+    **scan: Any,
 ) -> LogReading:
-    """Reads a log of which each segment, by its base, is in memory; ``scan`` are fields of the ``ScanTask``."""
+    """Reads segments in memory, by base, after changes at log offsets; ``scan`` are fields of the ``ScanTask``."""
     found = [Segment(str(base), base, len(segments[base])) for base in sorted(segments)]
-    contents = {str(base): bytes(data) for base, data in segments.items()}
+    changed = {base: bytearray(data) for base, data in segments.items()}
+    for offset, data in changes:
+        base = max(base for base in segments if base <= offset)
+        changed[base][offset - base : offset - base + len(data)] = data
+    contents = {str(base): bytes(data) for base, data in changed.items()}
     task = ScanTask(**{"staging": "", "decode_rules": DecodeRules(), "dispatch_rules": DispatchRules(()),
                        "with_entries": False, **scan})  # fmt: skip
     with mock.patch.object(files, "RangeReader", MemoryReader), mock.patch.object(MemoryReader, "contents", contents):

@@ -16,7 +16,7 @@ from support.golden import GoldenStore
 from support.here import tasks_here
 from support.reading import read_segments
 from support.rebuilding import options_for, rebuild_here
-from support.store_builder import Embedded, LogBuilder, Message
+from support.store_builder import Embedded, LogBuilder, Message, Placed
 
 from jobs.contract.options import InspectOptions, KeyOptions, LoadOptions
 from jobs.contract.reporter import Reporter
@@ -50,9 +50,8 @@ def test_a_damaged_last_record_is_a_loss_unless_it_is_older_than_the_one_before(
     log = LogBuilder(SEGMENT)
     log.message(topic="A", body=b"sound", store_timestamp=TIME)
     last = log.message(topic="B", body=b"damaged", store_timestamp=TIME + later)
-    data = bytearray(log.segments[0])
-    data[data.index(b"damaged", last.offset)] ^= 1
-    reading = read_segments({0: data}, split_size, "salvage")
+    changes = [(log.segments[0].index(b"damaged", last.offset), b"D")]
+    reading = read_segments(log.segments, split_size, "salvage", changes=changes)
     assert bool(reading.damaged) is is_loss
     assert reading.records == 1
 
@@ -62,13 +61,10 @@ def claims(log: LogBuilder, *numbers: int) -> None:
         log.message(topic="A", queue_offset=number)
 
 
-def spoiled(log: LogBuilder, *offsets: int) -> dict[int, bytes]:
-    """The segments with the heads of some records gone."""
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    for offset in offsets:
-        at = offset % SEGMENT
-        segments[offset - at][at : at + 88] = b"\xff" * 88
-    return {base: bytes(data) for base, data in segments.items()}
+def salvaged(log: LogBuilder, split_size: int, *lost: Placed) -> LogReading:
+    """The log with the heads of some records gone."""
+    changes = [(placed.offset, b"\xff" * 88) for placed in lost]
+    return read_segments(log.segments, split_size, "salvage", changes=changes)
 
 
 @pytest.mark.parametrize("split_size", [SEGMENT, 100])
@@ -79,7 +75,7 @@ def test_one_wrong_queue_offset_before_damage_costs_no_survivor(split_size: int,
     claims(log, 0, 1, 2, 3, 4, 5, lie)
     lost = log.message(topic="A", queue_offset=6)
     claims(log, 7, 8)
-    reading = read_segments(spoiled(log, lost.offset), split_size, "salvage")
+    reading = salvaged(log, split_size, lost)
     assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
     assert reading.records == len(log.records) - 1
 
@@ -93,7 +89,7 @@ def test_one_wrong_queue_offset_after_damage_costs_no_survivor(split_size: int, 
     claims(log, 7, 8)
     log.blank()
     claims(log, lie, 9, 10)
-    reading = read_segments(spoiled(log, lost.offset), split_size, "salvage")
+    reading = salvaged(log, split_size, lost)
     assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
     assert reading.records == len(log.records) - 1
 
@@ -110,7 +106,7 @@ def test_survivors_of_one_damaged_segment_say_how_late_it_is_in_the_next(split_s
     claims(log, 3)
     log.blank()
     log.message(topic="B")
-    reading = read_segments(spoiled(log, first.offset, holder.offset), split_size, "salvage")
+    reading = salvaged(log, split_size, first, holder)
     assert [(item.begin, item.end) for item in reading.damaged] == [
         (first.offset, first.end), (holder.offset, holder.end),
     ]  # fmt: skip
@@ -173,13 +169,9 @@ def torn(
 ) -> LogReading:
     """The log with no more than the first bytes of its last record, and some changes."""
     last = log.records[-1]
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    base = last.offset - last.offset % SEGMENT
-    segments[base][last.offset - base + written :] = bytes(SEGMENT - (last.offset - base) - written)
-    for offset, data in changes:
-        base = offset - offset % SEGMENT
-        segments[base][offset - base : offset - base + len(data)] = data
-    return read_segments(segments, split_size, policy)
+    begin = last.offset + written
+    zeros = begin, bytes(SEGMENT - begin % SEGMENT)
+    return read_segments(log.segments, split_size, policy, changes=(zeros, *changes))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -236,11 +228,10 @@ def test_anything_else_is_damage(what: str) -> None:
 def test_it_is_damage_where_the_log_goes_on_in_the_next_segment() -> None:
     log = a_log(40)
     inner = max(placed.offset for placed in log.records if placed.offset < SEGMENT - 300)
-    data = {base: bytearray(content) for base, content in log.segments.items()}
-    data[0][inner + 60 :] = bytes(SEGMENT - inner - 60)
+    zeros = [(inner + 60, bytes(SEGMENT - inner - 60))]
     with pytest.raises(DamagedLog):
-        read_segments(data, SEGMENT)
-    assert read_segments(data, SEGMENT, "salvage").losses.messages > 0
+        read_segments(log.segments, SEGMENT, changes=zeros)
+    assert read_segments(log.segments, SEGMENT, "salvage", changes=zeros).losses.messages > 0
 
 
 # Ranges of the log that a scan has proven are read a second time: for rows, and for messages that are looked for

@@ -122,9 +122,8 @@ def many_queues(count: int, queue_offset: int, *, damaged: int) -> list[Loss]:
     for number in range(count):
         log.message(topic="Topic", queue_id=number + 1, queue_offset=queue_offset)
         log.message(topic="Topic", queue_id=number + 1, queue_offset=queue_offset + 1)
-    data = bytearray(log.segments[0])
-    data[lost.offset : lost.offset + 90] = b"\xff" * 90
-    return read_segments({0: data}, 1 << 20, "salvage").losses.rows
+    changes = [(lost.offset, b"\xff" * 90)]
+    return read_segments(log.segments, 1 << 20, "salvage", changes=changes).losses.rows
 
 
 def test_all_queues_together_claim_no_more_than_damaged_bytes_can_have_held() -> None:
@@ -155,9 +154,8 @@ def test_what_lay_in_segments_that_expired_is_not_lost(base: int) -> None:
     for number in range(12):
         log.clock += 1
         log.message(topic="Topic", queue_id=number > 6, body=bytes(5000 if number == 2 else 20))
-    data, lost = bytearray(log.segments[base]), log.records[2]
-    data[lost.offset - base : lost.end - base] = random.Random(1).randbytes(lost.size)
-    rows = read_segments({base: data}, 500, "salvage").losses.rows
+    changes = [(log.records[2].offset, random.Random(1).randbytes(log.records[2].size))]
+    rows = read_segments(log.segments, 500, "salvage", changes=changes).losses.rows
     assert {(row.queue_id, row.first_queue_offset): row.messages for row in rows} == (
         {(0, 42): 1} if base else {(0, 2): 1, (1, 0): 7}
     )
@@ -172,9 +170,9 @@ def test_a_message_that_light_queues_share_is_lost_once() -> None:
     rules = DecodeRules(properties=(*DISPATCH_PROPERTIES, *names))
     dispatch = DispatchRules((), multi_dispatch=MultiDispatchRules(enable_lmq=True))
     for number, said in ((1, (1, 1)), (2, (0, 1))):
-        data, lost = bytearray(log.segments[0]), log.records[number]
-        data[lost.offset : lost.end] = random.Random(1).randbytes(lost.size)
-        losses = read_segments({0: data}, SEGMENT, "salvage", decode_rules=rules, dispatch_rules=dispatch).losses
+        scan = {"changes": [(log.records[number].offset, random.Random(1).randbytes(log.records[number].size))]}
+        scan |= {"decode_rules": rules, "dispatch_rules": dispatch}
+        losses = read_segments(log.segments, SEGMENT, "salvage", **scan).losses
         assert {row.topic for row in losses.rows} <= {"T"}
         assert (losses.messages, losses.at_least) == said
 
@@ -438,12 +436,8 @@ def a_log(**fields: object) -> LogBuilder:
 
 
 def read(log: LogBuilder, on_damage: str, *changes: tuple[int, bytes], split_size: int = SIZE) -> LogReading:
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    for offset, data in changes:
-        base = offset - offset % SIZE
-        segments[base][offset - base : offset - base + len(data)] = data
     rules = DecodeRules(as_broker=on_damage == "stop")
-    return read_segments(segments, split_size, on_damage, decode_rules=rules)
+    return read_segments(log.segments, split_size, on_damage, changes=changes, decode_rules=rules)
 
 
 def own_offset(placed: Placed) -> tuple[int, bytes]:
@@ -488,14 +482,12 @@ def test_a_damaged_own_offset_is_told_whatever_queues_are_read(number: int, task
     for _ in range(20):
         log.message(Message("AB"[len(log.records) % 2]))
     lost = log.records[number]
-    segments = {0: bytearray(log.segments[0])}
-    place, data = own_offset(lost)
-    segments[0][place : place + 8] = data
+    task = {**task, "changes": [own_offset(lost)]}
     with pytest.raises(DamagedLog) as refused:
-        read_segments(segments, SIZE, **task)
+        read_segments(log.segments, SIZE, **task)
     assert str(refused.value) == f"the commit log is damaged: {RecordDefect.FOREIGN_OFFSET} (0, offset {lost.offset})"
     assert refused.value.advice == "--on-damage salvage fills the place of the message"
-    reading = read_segments(segments, SIZE, "stop", **task)
+    reading = read_segments(log.segments, SIZE, "stop", **task)
     assert [(item.begin, item.end) for item in reading.damaged] == [(lost.offset, lost.end)]
     assert (reading.foreign_records, reading.losses.facts()["lost_messages_at_least"]) == ([], 1)
 

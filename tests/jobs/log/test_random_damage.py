@@ -432,12 +432,9 @@ def test_a_damaged_time_makes_no_older_log_of_the_next_segment(split_size: int) 
     while log.end_offset < 2 * SEGMENT:
         log.clock += 1
         log.message(topic="A", body=bytes(30))
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    last = max(placed.offset for placed in log.records if placed.offset < SEGMENT)
-    segments[0][last + 56] = 1
-    lost = log.records[50]
-    segments[SEGMENT][lost.offset - SEGMENT : lost.end - SEGMENT] = bytes(lost.size)
-    reading = read_segments(segments, split_size, "salvage")
+    last, lost = max(placed.offset for placed in log.records if placed.offset < SEGMENT), log.records[50]
+    changes = [(last + 56, b"\1"), (lost.offset, bytes(lost.size))]
+    reading = read_segments(log.segments, split_size, "salvage", changes=changes)
     assert (reading.records, reading.losses.messages) == (len(log.records) - 1, 1)
 
 
@@ -514,14 +511,10 @@ def a_log_of(*segments: Rows) -> LogBuilder:
 
 def left_out(log: LogBuilder, *changes: tuple[int, bytes]) -> list[int]:
     """The numbers of the written segments of which no record comes out, however the log is split."""
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    for offset, data in changes:
-        base = offset - offset % SEGMENT
-        segments[base][offset - base : offset - base + len(data)] = data
     written = {placed.offset // SEGMENT for placed in log.records}
     found = []
     for split_size in (SEGMENT, 300):
-        reading = read_segments(segments, split_size, "salvage")
+        reading = read_segments(log.segments, split_size, "salvage", changes=changes)
         found.append(sorted(written - {begin // SEGMENT for begin, _ in begins_of(reading)}))
     assert found[0] == found[1]
     return found[0]
@@ -631,10 +624,7 @@ def test_where_a_clock_goes_back_by_days_all_queues_are_asked(
     later: list[Rows], tail: bytes, task: dict[str, Any]
 ) -> None:
     log = a_log_of(part(100, 1, 1), *later)
-    segments = {base: bytearray(data) for base, data in log.segments.items()}
-    base = max(segments)
-    segments[base][log.end_offset - base : log.end_offset - base + len(tail)] = tail
-    reading = read_segments(segments, 300, "stop", **task)
+    reading = read_segments(log.segments, 300, "stop", changes=[(log.end_offset, tail)], **task)
     assert (reading.end, reading.records) == (log.end_offset, len(log.records))
 
 
