@@ -300,7 +300,8 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
         for queue in queues:
             if queue.files and not queue.files[-1].size:
                 yield empty_last_file(store, "queue_files", queue.files[-1])
-            for file in queue.stray:
+            misnamed = (file for file in queue.files if file.size and int(file.name) % file.size)
+            for file in (*queue.stray, *misnamed):
                 yield Reason.of("queue_files.stray", path=file.path, cure=_made_again(store, file))
             for folder in queue.folders:
                 if is_file_name(folder.name) or store.release_assumed or not store.rules.passes_over_directories:

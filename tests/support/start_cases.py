@@ -640,6 +640,8 @@ QUEUES = (
 )  # fmt: skip
 QUEUE_FILES = (
     cured("a stray queue file", put("consumequeue/Orders/0/0"), bad("queue_files.stray")),
+    cured("a queue file at no place", moved(ORDERS, f"consumequeue/Orders/0/{20:020d}"), bad("queue_files.stray"),
+        bad("wrong_units"), note("queue_offsets_twice")),
     row("a stray queue file and two of another length", put("consumequeue/Orders/0/notes.txt", "x"),
         sized(f"consumequeue/*/1/{FIRST}", 380), bad("queue_files.stray"),
         *[bad("queue_files.one", size=380, expected=400)] * 2),
