@@ -17,8 +17,8 @@ from jobs.contract.report import Report, size_text
 from jobs.contract.reporter import Reporter
 from jobs.log.opening import open_store
 from jobs.rebuild.build_store import Built, rebuild, staging_beside
-from jobs.report import facts as table_facts
 from jobs.report import views
+from jobs.report import views as table_facts
 from jobs.spark import session
 from jobs.table import messages_table
 from jobs.table.load import Load

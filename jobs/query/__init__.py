@@ -1,1 +1,1 @@
-"""``query`` and ``inspection``, with ``offline_store`` and ``queue_listing``."""
+"""``query`` and ``inspection``, with their ``offline_store``."""

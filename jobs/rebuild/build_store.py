@@ -44,12 +44,18 @@ from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store
 from storeformat.store.config.config_files import DELAYS, TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from udfs.files.build import (
+    SCHEMA,
     BuildFiles,
+    OutputDirectory,
     PlannedIndexFile,
     PlannedQueueFiles,
+    Totals,
+    batch_of,
+    file_row,
+    rows_of,
     staged_timestamp,
+    stored_size,
 )
-from udfs.files.output_files import SCHEMA, OutputDirectory, Totals, batch_of, file_row, rows_of, stored_size
 from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES

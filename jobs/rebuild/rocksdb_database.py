@@ -26,7 +26,7 @@ from storeformat.queues import consume_queue
 from storeformat.queues.queue_runs import QueueRuns
 from storeformat.storage import durable, files, locations, rocksdb
 from storeformat.store import rocksdb_queues
-from udfs.files.output_files import batch_of, file_row
+from udfs.files.build import batch_of, file_row
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
     ComparePairs,

@@ -1,1 +1,1 @@
-"""``report``: ``facts`` by SQL (``views`` and functions), and a ``page`` with plots."""
+"""``report``: facts by SQL (``views`` and functions), and a ``page`` with plots."""

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.report import printable, size_text
-from jobs.report.facts import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
+from jobs.report.views import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
 

@@ -15,7 +15,7 @@ from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, printable
 from jobs.contract.reporter import Reporter
 from jobs.report import page, views
-from jobs.report.facts import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
+from jobs.report.views import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
 from jobs.spark import session
 from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table

@@ -35,8 +35,7 @@ from jobs.log.restored_log import filled
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.table import commits, messages_table
-from jobs.table.commits import BrokerRows, BrokerState, Commit, code_of, loads_of, taken_away
-from jobs.table.drafts import Drafts, remove_files_of
+from jobs.table.commits import BrokerRows, BrokerState, Commit, Drafts, code_of, loads_of, remove_files_of, taken_away
 from jobs.table.messages_table import MessagesTable
 from storeformat import __version__
 from storeformat.arrays import Structs

@@ -39,8 +39,7 @@ from jobs.table.commits import BrokerRows, BrokerState, Commit, Overtaken
 from storeformat.errors import READ_WHOLE, MissingInput, NotAStore, Refused, UsageError, WriteFailed
 from storeformat.storage import files, locations
 from udfs.table import schemas
-from udfs.table.parquet_files import NO_DATE, PARTITION, RangeFiles, WriteFiles, WrittenFile
-from udfs.table.table_files import TableFile, dataset_of
+from udfs.table.parquet_files import NO_DATE, PARTITION, RangeFiles, TableFile, WriteFiles, WrittenFile, dataset_of
 
 TIME_ZONE = "rocketmq.timeZone"
 IDENTITY = (

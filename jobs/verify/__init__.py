@@ -1,3 +1,3 @@
-"""``verify``: does a store hold what its log says? Tasks compare (``udfs.files.verify``), ``judge_*`` say what
-differences mean, ``differences`` collects them.
+"""``verify``: does a store hold what its log says? Tasks compare (``udfs.files.verify``), ``verify`` and
+``judge_queues`` say what differences mean, ``differences`` collects them.
 """

@@ -21,8 +21,15 @@ from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues import consume_queue as cq
 from storeformat.queues import consume_queue_ext as ext
 from storeformat.queues.batch_consume_queue import check_file_size, is_valid, parse_units, written_units
-from storeformat.queues.queue_check import UnitComparison, compare_units
-from storeformat.queues.rocksdb_check import FirstDifference, Limits, Pairs, PairsComparison, compare_pairs
+from storeformat.queues.queue_check import (
+    FirstDifference,
+    Limits,
+    Pairs,
+    PairsComparison,
+    UnitComparison,
+    compare_pairs,
+    compare_units,
+)
 from storeformat.queues.topic_filter import TopicFilter, selected, selects
 from storeformat.store import layout, rocksdb_queues
 from storeformat.store.rocksdb_queues import VALUE

@@ -24,7 +24,7 @@ from jobs.contract.options import LoadOptions  # noqa: E402
 from jobs.contract.report import Report  # noqa: E402
 from jobs.contract.reporter import Reporter  # noqa: E402
 from jobs.table import load  # noqa: E402
-from jobs.table.drafts import Drafts  # noqa: E402
+from jobs.table.commits import Drafts  # noqa: E402
 from jobs.table.messages_table import MessagesTable  # noqa: E402
 from udfs.table.parquet_files import DraftTask  # noqa: E402
 

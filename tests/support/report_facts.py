@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from jobs.report import page
-from jobs.report.facts import CHECKS, Facts
+from jobs.report.views import CHECKS, Facts
 
 BEGIN = datetime(2024, 5, 30, 7, 0, tzinfo=timezone.utc)
 TAGS = ["<b>bold</b>", None, "_hidden", "标签😀", 'a"quote', "$x^2$"]

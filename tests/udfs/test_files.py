@@ -26,7 +26,7 @@ from storeformat.index.index_check import IndexCheck, Rows
 from storeformat.index.index_file import ROW
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
-from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
+from storeformat.queues.queue_check import FirstDifference, PairsComparison
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
 from storeformat.store.rocksdb_queues import FAMILIES, rocksdb_queues_in
@@ -34,11 +34,13 @@ from storeformat.store.settings import Settings
 from udfs.files import build, rocksdb_pairs
 from udfs.files.build import (
     BuildFiles,
+    OutputDirectory,
     PlannedIndexFile,
     PlannedQueueFile,
     PlannedQueueFiles,
+    Totals,
+    rows_of,
 )
-from udfs.files.output_files import OutputDirectory, Totals, rows_of
 from udfs.files.rocksdb_pairs import (
     ComparePairs,
     PlannedTable,

@@ -9,7 +9,7 @@ import numpy as np
 
 from storeformat.arrays import Int64s, Structs, sum_of_offsets
 from storeformat.queues import consume_queue
-from storeformat.queues.rocksdb_check import Limits, Pairs, PairsComparison, compare_pairs
+from storeformat.queues.queue_check import Limits, Pairs, PairsComparison, compare_pairs
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store import rocksdb_queues
 from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, VALUE, RocksDbQueues, rocksdb_queues_in

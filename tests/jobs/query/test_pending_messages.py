@@ -15,7 +15,7 @@ from jobs.contract.options import KeyOptions, LogOptions
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore, recovered_units
-from jobs.query.queue_listing import split_waiting
+from jobs.query.query import split_waiting
 from jobs.spark.runner import Runner
 from storeformat.queues import batch_consume_queue
 from storeformat.queues import consume_queue as cq

@@ -19,7 +19,7 @@ from support.store_builder import LogBuilder, Placed
 
 from jobs.contract.options import KeyOptions, ListOptions
 from jobs.log.opening import open_store
-from jobs.query import offline_store, query, queue_listing
+from jobs.query import offline_store, query
 from jobs.query.offline_store import OfflineStore
 from jobs.query.query import export
 from jobs.spark.runner import Runner
@@ -175,10 +175,10 @@ def test_messages_that_wait_no_longer(tmp_path: Path) -> None:
 
 
 def test_bodies_that_grow_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_listing, "AT_ONCE", 100)
+    monkeypatch.setattr(query, "AT_ONCE", 100)
     bodies = [zlib.compress(b"x" * 90)] * 5
     table = pa.table({"body": pa.array(bodies, pa.binary()), "sys_flag": [1] * 5, "a": range(5)})
-    parts = list(queue_listing._with_plain_bodies(table))
+    parts = list(query._with_plain_bodies(table))
     assert [part["a"].to_pylist() for part in parts] == [[0, 1], [2, 3], [4]]
     assert {body for part in parts for body in part["body"].to_pylist()} == {b"x" * 90}
 

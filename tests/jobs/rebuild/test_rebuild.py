@@ -36,8 +36,7 @@ from storeformat.errors import DamagedLog, Refused, StoreFormatError, TotalsDisa
 from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage.durable import Content
-from udfs.files.build import BuildFiles
-from udfs.files.output_files import SCHEMA, Totals, file_row
+from udfs.files.build import SCHEMA, BuildFiles, Totals, file_row
 
 # -------------------------------------------------------------------------------------------------------------- rebuild
 TOPIC = (TopicFilter("T"),)

@@ -19,7 +19,7 @@ from support.report_facts import ABOUT, BEGIN, facts, group
 from jobs.contract.options import ReportOptions
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report, views
-from jobs.report.facts import CHECKS, key_text, moment, number_text, sentences, to_lines, with_rates
+from jobs.report.views import CHECKS, key_text, moment, number_text, sentences, to_lines, with_rates
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from udfs.table import schemas

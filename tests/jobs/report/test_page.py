@@ -20,8 +20,7 @@ from support.report_facts import ABOUT, BEGIN, TAGS, facts, group, pictures
 
 from jobs.contract.report import size_text
 from jobs.report import page, views
-from jobs.report.facts import CHECKS
-from jobs.report.views import statements
+from jobs.report.views import CHECKS, statements
 from jobs.spark.launch import CONF
 from storeformat.errors import DependencyMissing
 from storeformat.javaproperties import parse_properties

@@ -25,7 +25,7 @@ from jobs.contract.options import ReportOptions, TopicFilter
 from jobs.contract.report import Report
 from jobs.contract.reporter import Reporter
 from jobs.report import page, report
-from jobs.report.facts import BY_REAL_TOPIC, CHECKS, KEYS, Facts, measure
+from jobs.report.views import BY_REAL_TOPIC, CHECKS, KEYS, Facts, measure
 from storeformat.errors import MissingInput, WriteFailed
 from udfs.table import schemas
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from support import messages_model, random_messages, views_model
 
 from jobs.report import views
-from jobs.report.facts import CHECKS, KEYS, measure
+from jobs.report.views import CHECKS, KEYS, measure
 from udfs.table import schemas
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ from support.broker_settings import BrokerSettings
 from support.views_model import SLOW_COUNTS, Row
 
 from jobs.report import views
-from jobs.report.facts import measure
+from jobs.report.views import measure
 from jobs.table import messages_table
 from storeformat.errors import DependencyMissing
 from udfs.table import schemas

@@ -25,7 +25,7 @@ from support.store_builder import LogBuilder
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.reporter import Reporter
 from jobs.report import views
-from jobs.report.facts import CHECKS
+from jobs.report.views import CHECKS
 from jobs.table import load, messages_table
 from jobs.table.messages_table import place_of
 from storeformat.errors import DamagedLog, MissingInput, NotAStore, Refused, UsageError, WriteFailed, WrongSettings

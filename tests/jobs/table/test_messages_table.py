@@ -33,10 +33,9 @@ from jobs.table.messages_table import IDENTITY, MessagesTable, _is_free, create_
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from storeformat.record.dispatch import DispatchRules
 from udfs.table import schemas
-from udfs.table.parquet_files import WriteFiles, WrittenFile
+from udfs.table.parquet_files import WriteFiles, WrittenFile, dataset_of
 from udfs.table.proven_ranges import ReadRanges
 from udfs.table.rows import RowRules
-from udfs.table.table_files import dataset_of
 
 
 # ------------------------------------------------------------------------------------------------------- messages table

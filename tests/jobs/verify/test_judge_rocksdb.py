@@ -15,8 +15,8 @@ from support import golden
 from support.rebuilding import verify_here
 
 from jobs.verify.differences import Verdicts, Verification
-from jobs.verify.judge_rocksdb import _judge_checkpoint, _judge_ends, _judge_units
-from storeformat.queues.rocksdb_check import FirstDifference, PairsComparison
+from jobs.verify.judge_queues import _judge_checkpoint, _judge_ends, _judge_units
+from storeformat.queues.queue_check import FirstDifference, PairsComparison
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store import rocksdb_queues
 from storeformat.store.rocksdb_queues import VALUE, StoredEnds
