@@ -300,8 +300,7 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
         for queue in queues:
             if queue.files and not queue.files[-1].size:
                 yield empty_last_file(store, "queue_files", queue.files[-1])
-            misnamed = (file for file in queue.files if file.size and int(file.name) % file.size)
-            for file in (*queue.stray, *misnamed):
+            for file in (*queue.stray, *_at_no_place(queue)):
                 yield Reason.of("queue_files.stray", path=file.path, cure=_made_again(store, file))
             for folder in queue.folders:
                 if is_file_name(folder.name) or store.release_assumed or not store.rules.passes_over_directories:
@@ -311,6 +310,14 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
     if batches and not reads_batches:
         yield Reason.of("queue_files.batches", count=len(batches), first=first_of(batches))
+
+
+def _at_no_place(queue: QueueEnd) -> Iterator[FileStatus]:
+    """Files that do not follow the one before (MappedFileQueue#tryCreateMappedFile), or whose place is none."""
+    for before, file in zip((None, *queue.files), queue.files, strict=False):
+        place = int(file.name)
+        if file.size and place != (int(before.name) + before.size if before else place - place % file.size):
+            yield file
 
 
 def _end_of_queue(store: StoppedStore, queue: QueueEnd) -> Iterator[Reason]:

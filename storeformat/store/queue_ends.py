@@ -96,10 +96,11 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
         if not number and not batch:
             known = file is own[0] and written and not consume_queue.is_pre_blank(units[0])
             begin = place if known else _first_written(own[0])
+        if not batch:
+            end = min(place + written, _FURTHEST)
         if written:
             last = units[-1]
             held = units if written < _HELD else _NO_UNITS
-            end = min(place + written, _FURTHEST)
             if batch:
                 end = min(int(last["msg_base_offset"]) + int(last["batch_size"]), _FURTHEST)
             end_offset = min(int(last["phy_offset"]) + int(last["size"]), _FURTHEST)

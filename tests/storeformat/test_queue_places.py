@@ -179,8 +179,10 @@ def test_fillers_at_the_head_are_no_messages(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_reading")
 def test_an_unfinished_file_ends_the_queue(tmp_path: Path) -> None:
-    found = write(tmp_path, (0, units(0, 20)), (400, units(20, 8)), (800, units(40, 5)))
+    found = write(tmp_path / "late", (0, units(0, 20)), (400, units(20, 8)), (800, units(40, 5)))
     assert (found.end, found.lost_units, found.empty_last) == (28, 5, False)
+    found = write(tmp_path, (0, units(0, 20)), (400, b""), (800, units(40, 20)), (1200, units(60, 5)))
+    assert (found.end, found.lost_units, found.empty_last) == (20, 25, False)
 
 
 @pytest.mark.usefixtures("_reading")
