@@ -1,24 +1,8 @@
-"""Rules by release, and what a store shows of the release that wrote it.
+"""Rules by release, and what a store shows of the release that wrote it (FORMAT.md, What differs by release).
 
 Behaviour changed at few releases, so seven names stand for all. Each rule is a field of ``BrokerRules``; nothing else
-compares releases.
-
-=======  ==============  ===============================================================================
-name     releases        rules
-=======  ==============  ===============================================================================
-``4.6``  up to 4.7.0     hashSlotCount counts every put; properties are split at every separator
-``4.8``  4.7.1 to 4.9.0  hashSlotCount counts used slots; properties are split
-``4.9``  4.9.1 to 4.9.8  properties are scanned; light queues (from 4.9.3 on) of every topic
-``5.0``  5.0.0 to 5.1.0  the first message of a queue is found by binary search
-``5.1``  5.1.1 to 5.1.4  no light queues of retry, schedule and timer topics (5.1.1: of retry topics alone);
-                         searches by time go by store times, not by the files' times of last change
-``5.3``  5.2 to 5.3      no light queues of any ``rmq_sys_`` topic; recovery dispatches DLedger's open tail
-``5.5``  5.4 and later   one more index entry a tagged message; the checkpoint knows an offset; recovery
-                         goes back ten segments at most
-=======  ==============  ===============================================================================
-
-Splitting and scanning differ only for a property with an empty name or a separator in its value, which clients of these
-releases do not send. Two-byte topic lengths (V2, 5.1.0) and property CRCs (5.2.0) are seen in each record.
+compares releases. Splitting and scanning differ only for a property with an empty name or a separator in its value,
+which clients of these releases do not send.
 
 From IndexFile#putKey, MessageDecoder#string2messageProperties, ConsumeQueue#checkMultiDispatchQueue, #correctMinOffset,
 MappedFileQueue#getConsumeQueueMappedFileByTime and DLedgerCommitLog#dledgerRecoverAbnormally at the tags
@@ -35,18 +19,18 @@ DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
 NO_SIGNS = "nothing in the store shows the release"
 
-
 Release = tuple[int, int, int]
+NEWEST: Release = (5, 5, 1)
+NEWEST_DIFFERS = (
+    "; beside these rules it has no pullOffsetTable in consumerOffset.json, and looks for delayed, timer and "
+    "half messages under their real topic"
+)  # beyond its rules; changes no byte of a store
+_END: Release = (6, 0, 0)
 
 
-def _since(*release: int, in_all: bool = False) -> Any:
-    """A rule of this release and later ones; within a name's releases the whole name has it, unless ``in_all``."""
-    return field(default=False, metadata={"since": release, "in_all": in_all})
-
-
-def _until(*release: int) -> Any:
-    """A rule of the releases before this one."""
-    return field(default=False, metadata={"until": release})
+def _since(*release: int, until: Release = _END, in_all: bool = False) -> Any:
+    """A rule from a release on; a name of which only some releases have it has it too, unless ``in_all``."""
+    return field(default=False, metadata={"since": release, "until": until, "in_all": in_all})
 
 
 @dataclass(frozen=True)
@@ -54,8 +38,8 @@ class BrokerRules:
     """Rules of some releases."""
 
     version: str
-    count_every_put: bool = _until(4, 7, 1)  # hashSlotCount of an index header counts entries, not slots
-    split_parser: bool = _until(4, 9, 1)  # properties by String#split
+    count_every_put: bool = _since(4, 0, 0, until=(4, 7, 1))  # hashSlotCount of index headers counts entries, not slots
+    split_parser: bool = _since(4, 0, 0, until=(4, 9, 1))  # properties by String#split
     reads_several_paths: bool = _since(4, 9, 2)  # several log paths, by default below the root
     corrects_delay_offsets: bool = _since(4, 9, 2)  # the start resets a delay offset beyond its queue's end
     reads_batches_and_timers: bool = _since(5, 0, 0)  # batch queues and timer messages
@@ -77,16 +61,11 @@ class BrokerRules:
     index_tags: bool = _since(5, 4, 0)  # TAGS are index keys too
     checkpoint_queue_offset: bool = _since(5, 4, 0)  # the checkpoint holds logicsPhysicalOffset, unset in 5.4.0
     restores_databases: bool = _since(5, 4, 0)  # from JSON (``config/``) and the log (queues, bounded)
-    leaves_gaps: bool = False  # a message that cannot be stored takes its queue offset with it (5.0.0)
+    leaves_gaps: bool = _since(5, 0, 0, until=(5, 0, 1))  # a message that cannot be stored takes its queue offset along
     no_light_topics: tuple[str, ...] = ()
     no_light_prefixes: tuple[str, ...] = ()  # topics without light queues (from 5.1.2)
 
 
-NEWEST: Release = (5, 5, 1)
-DIFFERS: dict[Release, str] = {
-    NEWEST: "; beside these rules it has no pullOffsetTable in consumerOffset.json, and looks for delayed, timer and "
-    "half messages under their real topic",
-}  # differences of a release beyond its rules that change no byte of a store
 _FIRST: dict[str, Release] = {
     "4.6": (4, 0, 0), "4.8": (4, 7, 1), "4.9": (4, 9, 1), "5.0": (5, 0, 0), "5.1": (5, 1, 1), "5.3": (5, 2, 0),
     "5.5": (5, 4, 0),
@@ -94,25 +73,25 @@ _FIRST: dict[str, Release] = {
 VERSIONS = tuple(_FIRST)  # names, not numbers, for several releases each: never order or compare them
 _NO_LIGHT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "5.1": (("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"), ("%RETRY%",)),
-    "5.3": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),
-    "5.5": (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_")),
+    **dict.fromkeys(("5.3", "5.5"), (("SCHEDULE_TOPIC_XXXX",), ("%RETRY%", "rmq_sys_"))),
 }
 
 
 def _rules(name: str, first: Release, end: Release) -> BrokerRules:
-    flags: dict[str, bool] = {"leaves_gaps": first <= (5, 0, 0) < end}
-    for rule in fields(BrokerRules):
-        if (since := rule.metadata.get("since")) is not None:
-            flags[rule.name] = since <= first if rule.metadata["in_all"] else since < end
-        elif (until := rule.metadata.get("until")) is not None:
-            flags[rule.name] = first < until
+    """Rules of the releases from ``first`` to before ``end``."""
     topics, prefixes = _NO_LIGHT.get(name, ((), ()))
+    flags = {
+        rule.name: (rule.metadata["since"] <= first if rule.metadata["in_all"] else rule.metadata["since"] < end)
+        and first < rule.metadata["until"]
+        for rule in fields(BrokerRules)
+        if rule.metadata
+    }
     return BrokerRules(name, **flags, no_light_topics=topics, no_light_prefixes=prefixes)
 
 
 _RULES = {
     name: _rules(name, first, end)
-    for (name, first), end in zip(_FIRST.items(), [*_FIRST.values(), (6, 0, 0)][1:], strict=True)
+    for (name, first), end in zip(_FIRST.items(), [*_FIRST.values(), _END][1:], strict=True)
 }
 _WRITTEN = re.compile(
     r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9]{1,2})(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
@@ -167,8 +146,6 @@ def guess_version(signs: ReleaseSigns) -> tuple[str, str]:
     if signs.counts_every_put:
         return "4.6", "index headers count every put, as brokers up to 4.7.0 do"
     if len(signs.checkpoint_tail) > 1 and signs.checkpoint_tail[1] > 0:
-        return (
-            "5.3",
-            "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)",
-        )
+        why = "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)"
+        return "5.3", why
     return DEFAULT, NO_SIGNS

@@ -1,13 +1,8 @@
-"""RocksDB queues of a store as a broker reads them: ends and units.
+"""Consume queues in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later): ends and units; FORMAT.md has the pairs.
 
-Mirrors RocksDBConsumeQueueStore and RocksDBConsumeQueueOffsetTable (5.3.3, 5.5.0).
-``storeformat.queues.rocksdb_pairs`` has keys and values.
-
-Consume queues in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later): keys and values (FORMAT.md).
-
-Mirrors RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable (5.3.3, 5.5.0). A unit is stored under its own queue
-offset: nothing shifts, nothing is filled. Of several with one offset the last written stays; a broker writes 16
-requests at a time, and among these it is the first.
+Mirrors RocksDBConsumeQueueStore, RocksDBConsumeQueueTable and RocksDBConsumeQueueOffsetTable (5.3.3, 5.5.0). A unit is
+stored under its own queue offset: nothing shifts, nothing is filled. Of several with one offset the last written stays;
+a broker writes 16 requests at a time, and among these it is the first.
 """
 
 from __future__ import annotations
@@ -32,9 +27,36 @@ MAX, MIN = "max", "min"
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
 VALUE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8")])
 
-_SEPARATOR = b"\x01"
-_OFFSETS = struct.Struct(">qq")
-_OFFSET = struct.Struct(">q")
+ENDS = struct.Struct(">qq")  # commit-log offset and queue offset of a ``max`` or ``min``
+OFFSET = struct.Struct(">q")  # of the checkpoint
+PAIRS_AT_A_TIME = 1 << 16
+Queue = tuple[bytes, int]  # topic and queue id
+
+
+def _topic_head(topic: bytes) -> bytes:
+    return len(topic).to_bytes(4, "big") + b"\x01" + topic + b"\x01"
+
+
+def end_key(topic: bytes, queue_id: int, end: str) -> bytes:
+    """Key of a queue's ``max`` or ``min``."""
+    return _topic_head(topic) + end.encode() + b"\x01" + queue_id.to_bytes(4, "big")
+
+
+CHECKPOINT_KEY = end_key(CHECKPOINT_TOPIC, 0, MAX)
+
+
+def queue_head(topic: bytes, queue_id: int) -> bytes:
+    """Common prefix of the keys of a queue's units."""
+    return _topic_head(topic) + queue_id.to_bytes(4, "big") + b"\x01"
+
+
+def after_queue(topic: bytes, queue_id: int) -> bytes:
+    """A key after all units of a queue and before those of the next."""
+    return queue_head(topic, queue_id)[:-1] + b"\x02"
+
+
+def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
+    return queue_head(topic, queue_id) + OFFSET.pack(queue_offset)
 
 
 def unit_keys(topic: bytes, queue_id: int, queue_offsets: Int64s) -> Bytes:
@@ -53,41 +75,6 @@ def unit_values(units: Structs, store_timestamps: Int64s) -> Structs:
         values[name] = units[name]
     values["store_timestamp"] = store_timestamps
     return values
-
-
-def end_key(topic: bytes, queue_id: int, end: str) -> bytes:
-    """Key of a queue's ``max`` or ``min``."""
-    return _topic_head(topic) + end.encode() + _SEPARATOR + queue_id.to_bytes(4, "big")
-
-
-def end_value(phy_offset: int, queue_offset: int) -> bytes:
-    """Value of a queue's ``max`` or ``min``."""
-    return _OFFSETS.pack(phy_offset, queue_offset)
-
-
-def checkpoint_key() -> bytes:
-    """Key of the offset up to which the log was dispatched."""
-    return end_key(CHECKPOINT_TOPIC, 0, MAX)
-
-
-def checkpoint_value(end: int) -> bytes:
-    """Value of the checkpoint; inverse of ``parse_offset``."""
-    return _OFFSET.pack(end)
-
-
-def queue_head(topic: bytes, queue_id: int) -> bytes:
-    """Common prefix of the keys of a queue's units."""
-    return _topic_head(topic) + queue_id.to_bytes(4, "big") + _SEPARATOR
-
-
-def after_queue(topic: bytes, queue_id: int) -> bytes:
-    """A key after all units of a queue and before those of the next."""
-    return queue_head(topic, queue_id)[:-1] + b"\x02"
-
-
-def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
-    """Key of one unit."""
-    return queue_head(topic, queue_id) + _OFFSET.pack(queue_offset)
 
 
 def key_order(topic: bytes, queue_id: int) -> tuple[int, bytes, int]:
@@ -112,23 +99,8 @@ def parse_end(key: bytes) -> tuple[bytes, int, str] | None:
     return key[5 : 5 + length], int.from_bytes(key[10 + length :], "big"), end
 
 
-def parse_ends(value: bytes) -> tuple[int, int] | None:
-    """Commit-log offset and queue offset in the value of a ``max`` or ``min``."""
-    return _OFFSETS.unpack(value) if len(value) == _OFFSETS.size else None
-
-
-def parse_offset(value: bytes) -> int | None:
-    """Offset in the value of the checkpoint."""
-    return int(_OFFSET.unpack(value)[0]) if len(value) == _OFFSET.size else None
-
-
-def _topic_head(topic: bytes) -> bytes:
-    return len(topic).to_bytes(4, "big") + _SEPARATOR + topic + _SEPARATOR
-
-
-PAIRS_AT_A_TIME = 1 << 16
-
-Queue = tuple[bytes, int]  # topic and queue id
+def parse_ends(value: bytes | None) -> tuple[int, int] | None:
+    return ENDS.unpack(value) if value is not None and len(value) == ENDS.size else None
 
 
 @dataclass(frozen=True)
@@ -147,8 +119,8 @@ class RocksDbQueues:
 
     def dispatched(self) -> int | None:
         """Offset up to which the log is dispatched, None if not stored."""
-        value = self.database.get(OFFSET_FAMILY, checkpoint_key())
-        return None if value is None else parse_offset(value)
+        value = self.database.get(OFFSET_FAMILY, CHECKPOINT_KEY)
+        return OFFSET.unpack(value)[0] if value is not None and len(value) == OFFSET.size else None
 
     def ends(self) -> dict[Queue, StoredEnds]:
         """The stored ends of all queues."""
@@ -197,8 +169,7 @@ class RocksDbQueues:
         return self._first_from(queue, begin, last[1], log_begin), last[1] + 1
 
     def _end(self, queue: Queue, end: str) -> tuple[int, int] | None:
-        value = self.database.get(OFFSET_FAMILY, end_key(*queue, end))
-        return None if value is None else parse_ends(value)
+        return parse_ends(self.database.get(OFFSET_FAMILY, end_key(*queue, end)))
 
     def _first_from(self, queue: Queue, low: int, high: int, log_begin: int) -> int:
         found, begin = None, low

@@ -16,8 +16,8 @@ from storeformat.storage import broker_lock, files, locations
 from storeformat.store import checkpoint
 from storeformat.store.broker_rules import (
     DEFAULT,
-    DIFFERS,
     NEWEST,
+    NEWEST_DIFFERS,
     NO_SIGNS,
     BrokerRules,
     ReleaseSigns,
@@ -128,8 +128,8 @@ def _given(version: str, rules: BrokerRules) -> str:
     if version == rules.version:
         return "as given by --broker-version"
     numbers = release_numbers(version)
-    more = ", which this program does not know" if numbers > NEWEST else DIFFERS.get(numbers, "")
-    return f"as given by --broker-version {version}{more}"
+    unknown = ", which this program does not know" if numbers > NEWEST else ""
+    return f"as given by --broker-version {version}{NEWEST_DIFFERS if numbers == NEWEST else unknown}"
 
 
 def fit_to_store(root: str, settings: Settings, *, needs_index_sizes: bool) -> tuple[Settings, list[str]]:

@@ -600,8 +600,7 @@ def test_keys_are_parsed() -> None:
     assert rocksdb_queues.queue_head(b"T\x01", 7) < key < rocksdb_queues.after_queue(b"T\x01", 7)
     assert rocksdb_queues.after_queue(b"T\x01", 7) < rocksdb_queues.unit_key(b"T\x01", 8, 0)
     assert rocksdb_queues.parse_end(rocksdb_queues.end_key(b"T", 1, "min")) == (b"T", 1, "min")
-    assert rocksdb_queues.parse_ends(rocksdb_queues.end_value(5, 6)) == (5, 6)
-    assert rocksdb_queues.parse_offset(rocksdb_queues.checkpoint_value(9)) == 9
+    assert rocksdb_queues.parse_ends(rocksdb_queues.ENDS.pack(5, 6)) == (5, 6)
 
 
 def test_what_is_no_key_is_none() -> None:
@@ -610,8 +609,7 @@ def test_what_is_no_key_is_none() -> None:
         assert rocksdb_queues.parse_queue(wrong) is None
     assert rocksdb_queues.parse_end(key) is None
     assert rocksdb_queues.parse_end(rocksdb_queues.end_key(b"T", 1, "mid")) is None
-    assert rocksdb_queues.parse_ends(rocksdb_queues.checkpoint_value(9)) is None
-    assert rocksdb_queues.parse_offset(b"") is None
+    assert rocksdb_queues.parse_ends(rocksdb_queues.OFFSET.pack(9)) is None
 
 
 def test_queues_sort_as_their_keys() -> None:

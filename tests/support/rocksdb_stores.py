@@ -74,7 +74,7 @@ class ChangedDatabase:
 
     def end_at(self, offset: int) -> None:
         """Says that the log is dispatched up to an offset."""
-        self.ends[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(offset)
+        self.ends[rocksdb_queues.CHECKPOINT_KEY] = rocksdb_queues.OFFSET.pack(offset)
 
 
 def broker_settings(settings: Mapping[str, Any], **more: str) -> dict[str, str]:

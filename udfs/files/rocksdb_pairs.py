@@ -59,7 +59,7 @@ class QueueEnds:
     def pairs(self) -> Iterator[tuple[bytes, bytes]]:
         for name, (queue_offset, phy_offset) in ((rocksdb_queues.MAX, self.last), (rocksdb_queues.MIN, self.first)):
             key = rocksdb_queues.end_key(self.topic.encode(), self.queue_id, name)
-            yield key, rocksdb_queues.end_value(phy_offset, queue_offset)
+            yield key, rocksdb_queues.ENDS.pack(phy_offset, queue_offset)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
     """Write the sorted file of the family ``offset``; ``dispatched`` is the end of the last queued record."""
     pairs = {key: value for queue in ends for key, value in queue.pairs()}
-    pairs[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(dispatched)
+    pairs[rocksdb_queues.CHECKPOINT_KEY] = rocksdb_queues.OFFSET.pack(dispatched)
     rocksdb.write_sorted_file(path, rocksdb_queues.FAMILIES[1], sorted(pairs.items()))
 
 

@@ -79,14 +79,14 @@ def change_time(database: ChangedDatabase) -> None:
 
 def add(database: ChangedDatabase) -> None:
     topic, queue_id, pairs = database.queue()
-    database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = rocksdb_queues.end_value(0, 1 << 40)
+    database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = rocksdb_queues.ENDS.pack(0, 1 << 40)
     database.units[rocksdb_queues.unit_key(topic, queue_id, 1 << 40)] = pairs[0][1]
 
 
 def add_queue(database: ChangedDatabase) -> None:
     _, _, pairs = database.queue()
     database.units[rocksdb_queues.unit_key(b"Unknown", 0, 0)] = pairs[0][1]
-    database.ends[rocksdb_queues.end_key(b"Unknown", 0, "max")] = rocksdb_queues.end_value(0, 0)
+    database.ends[rocksdb_queues.end_key(b"Unknown", 0, "max")] = rocksdb_queues.ENDS.pack(0, 0)
 
 
 def shorten(database: ChangedDatabase) -> None:
@@ -107,11 +107,11 @@ def forget_the_end(database: ChangedDatabase) -> None:
 
 
 def be_ahead(database: ChangedDatabase) -> None:
-    database.ends[rocksdb_queues.checkpoint_key()] = rocksdb_queues.checkpoint_value(1 << 50)
+    database.ends[rocksdb_queues.CHECKPOINT_KEY] = rocksdb_queues.OFFSET.pack(1 << 50)
 
 
 def forget_the_checkpoint(database: ChangedDatabase) -> None:
-    database.ends.delete(rocksdb_queues.checkpoint_key())
+    database.ends.delete(rocksdb_queues.CHECKPOINT_KEY)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_was_not_flushed_is_no_difference_after_a_crash(root: Path) -> None
         database.units.delete(key)
         last, before = pairs[-2]
         database.ends[rocksdb_queues.end_key(topic, queue_id, "max")] = before[:8] + last[-8:]
-        database.ends[rocksdb_queues.checkpoint_key()] = value[:8]
+        database.ends[rocksdb_queues.CHECKPOINT_KEY] = value[:8]
     assert verify_here(root, SETTINGS).verdicts.counts == {"missing_unit": 1, "wrong_end": 1}
     (root / "abort").touch()
     found = verify_here(root, SETTINGS).verdicts
