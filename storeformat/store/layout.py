@@ -1,16 +1,4 @@
-"""The layout of a store: directories, and file name <-> offset (StorePathConfigHelper, UtilAll#offset2FileName).
-
-==========================  ==========================================================================
-directory or file           holds
-==========================  ==========================================================================
-commitlog/                  segments, 20-digit names
-dledger-ID/data/            segments of a DLedger group's log, after those of commitlog/ if there are any
-consumequeue/TOPIC/QUEUE/   20-byte units, 20-digit names; alike batchconsumequeue/ and consumequeue_ext/
-index/                      index files, 17-digit names
-checkpoint, abort, lock     one page of stamps; unclean exit; held by a live broker
-backup/                     of this program: what a swap took out of the store
-==========================  ==========================================================================
-"""
+"""Names of a store's directories and files (FORMAT.md, Files): StorePathConfigHelper, UtilAll#offset2FileName."""
 
 from __future__ import annotations
 
@@ -20,19 +8,17 @@ COMMIT_LOG = "commitlog"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
-QUEUE_KINDS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)
-"""Directories of queues in files: a rebuild always fills the first, the others where the store has them."""
+QUEUE_KINDS = (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT)  # a rebuild always fills the first
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
-BACKUP = "backup"
+BACKUP = "backup"  # of this program: what a swap took out of the store
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 
 
 def file_name(offset: int) -> str:
-    """The 20-digit name of the file that begins at ``offset`` (UtilAll#offset2FileName)."""
     return f"{offset:020d}"
 
 

@@ -8,9 +8,6 @@ setting                                            holds
 ``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
 =================================================  ==============================================================
 
-``find_segments`` is for reading the log and refuses the first wrong file; ``log_files`` lists all files, to predict
-what a broker makes of them.
-
 Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, except where these
 lose messages silently: a missing path is an error here, and read-only paths are read (with a note) even if
 ``storePathCommitLog`` has no comma (constructor of ``CommitLog``), because queues and index still refer to them.
@@ -21,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise, starmap
 
 from storeformat.errors import LISTED, MissingInput, NotAStore, WrongSettings
@@ -43,38 +41,23 @@ def find_segments(
 ) -> list[Segment]:
     """Segments of the commit log in order; raises MissingInput or NotAStore unless they form one log.
 
-    All must have one length, 20-digit names that are multiples of it, no gap and no duplicate. An empty last file (the
-    broker stopped while creating it) is ignored, as from 5.1.3 on. A directory's first segment shows the framing.
-    ``with_missing``: short and missing segments are allowed; ``Segment.missing`` counts their bytes.
+    An empty last file (the broker stopped while creating it) is ignored, as from 5.1.3 on. A directory's first segment
+    shows the framing. ``with_missing``: short and missing segments are allowed; ``Segment.missing`` counts their bytes.
     """
-    found: list[files.FileStatus] = []
-    stray: list[files.FileStatus] = []
-    framings: dict[str, Framing] = {}
+    segments: list[Segment] = []
+    stray: list[FileStatus] = []
     for directory in directories:
         entries = _entries_in(directory)
-        has_segments = any(is_file_name(entry.name) for entry in entries)
-        for entry in entries:
-            if entry.is_directory and not is_file_name(entry.name):
-                continue  # tolerated by brokers from 5.1.0 on
-            if not has_segments:
-                raise NotAStore("this is not a commit log: it has no segments", path=directory, found=entry.name)
-            if not is_file_name(entry.name):
-                stray.append(entry)
-                continue
-            if entry.size < 0:
-                raise NotAStore("this is not a regular file", path=entry.path)
-            found.append(entry)
-            framings[entry.path] = PLAIN
-        own = sorted((entry for entry in entries if entry.path in framings), key=lambda entry: entry.name)
+        stray += [entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory]
+        own = [entry for entry in entries if is_file_name(entry.name)]
         framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
-        framings |= dict.fromkeys((entry.path for entry in own), framing)
+        segments += [Segment(entry.path, int(entry.name), entry.size, framing) for entry in own]
     _refuse_stray(stray)
-    found.sort(key=lambda entry: entry.name)
-    if found and found[-1].size == 0:
-        found.pop()
-    if not any(entry.size for entry in found):
+    segments.sort(key=lambda segment: segment.base)
+    if segments and segments[-1].size == 0:
+        segments.pop()
+    if not any(segment.size for segment in segments):
         raise NotAStore("the commit log is empty", path=", ".join(directories))
-    segments = [Segment(entry.path, int(entry.name), entry.size, framings[entry.path]) for entry in found]
     size = _shown_size(segments) if expected_size is None else expected_size
     if with_missing:
         segments = list(_with_missing(segments, size))
@@ -82,7 +65,7 @@ def find_segments(
     return segments
 
 
-def _entries_in(directory: str) -> list[files.FileStatus]:
+def _entries_in(directory: str) -> list[FileStatus]:
     entries = files.list_directory(directory)
     if entries is None:
         raise MissingInput(
@@ -91,10 +74,17 @@ def _entries_in(directory: str) -> list[files.FileStatus]:
     for entry in entries:
         if entry.leads_nowhere:
             raise MissingInput("a link in the commit log is broken", path=entry.path, advice="mount its target")
+    named = [entry for entry in entries if is_file_name(entry.name)]
+    for entry in entries if not named else ():
+        if not entry.is_directory:
+            raise NotAStore("this is not a commit log: it has no segments", path=directory, found=entry.name)
+    for entry in named:
+        if entry.size < 0:
+            raise NotAStore("this is not a regular file", path=entry.path)
     return entries
 
 
-def _refuse_stray(stray: Sequence[files.FileStatus]) -> None:
+def _refuse_stray(stray: Sequence[FileStatus]) -> None:
     if len(stray) == 1:
         raise NotAStore(
             "there is a stray file in the commit log",
@@ -130,7 +120,7 @@ def _shown_size(segments: Sequence[Segment]) -> int:
     return max(lengths, key=lambda length: lengths[length] + steps[length])
 
 
-def _framing_shown(entries: Sequence[files.FileStatus]) -> Framing | None:
+def _framing_shown(entries: Sequence[FileStatus]) -> Framing | None:
     heads = ((files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries)
     return next((framing for framing in starmap(framing_of, heads) if framing is not None), None)
 
@@ -173,17 +163,32 @@ def _check_segments(segments: Sequence[Segment], size: int) -> None:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """Files in the log's directories with segment names, in order; ``segments``: the last row without a gap."""
+    """Files in the log's directories with segment names, in order. ``twice``: segments in two paths, the copy with
+    messages first; ``files`` has only that one.
+    """
 
     directories: tuple[str, ...]
     size: int
     files: tuple[FileStatus, ...] = ()
     stray: tuple[FileStatus, ...] = ()
     folders: tuple[FileStatus, ...] = ()
-    segments: tuple[Segment, ...] = ()
-    of_group: bool = False
     twice: tuple[tuple[FileStatus, FileStatus], ...] = ()
-    """Segments in two paths, the copy with messages first; ``files`` has only that one."""
+
+    @property
+    def of_group(self) -> bool:
+        return any(is_of_group(path) for path in self.directories)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The last row without a gap: from the end back to the first that does not join."""
+        row: list[Segment] = []
+        for file in reversed(self.files):
+            if file.size == 0 and not row:
+                continue
+            if file.size != self.size or (row and int(file.name) + self.size != row[-1].base):
+                break
+            row.append(Segment(file.path, int(file.name), self.size, ENTRIES if self.of_group else PLAIN))
+        return tuple(reversed(row))
 
     @property
     def wrong_size(self) -> list[FileStatus]:
@@ -221,10 +226,11 @@ def log_files(root: str, settings: Settings) -> LogFiles:
     twice = tuple((one, other) for one, other in pairwise(named) if one.name == other.name)
     segments = [entry for entry in named if entry not in {other for _, other in twice}]
     stray = tuple(entry for entry in plain if not is_file_name(entry.name))
-    size = _segment_size(settings, segments)
-    of_group = any(is_of_group(path) for path in directories)
-    row = _last_row(segments, size, ENTRIES if of_group else PLAIN)
-    return LogFiles(tuple(directories), size, tuple(segments), stray, folders, tuple(row), of_group, twice)
+    lengths = Counter(segment.size for segment in segments if segment.size > 0)
+    size = settings.number(SEGMENT_SIZE)
+    if lengths and not settings.from_file and SEGMENT_SIZE not in settings.given:
+        size = lengths.most_common(1)[0][0]
+    return LogFiles(tuple(directories), size, tuple(segments), stray, folders, twice)
 
 
 def _directories(root: str, settings: Settings) -> list[str]:
@@ -239,25 +245,6 @@ def _directories(root: str, settings: Settings) -> list[str]:
         if files.status_of(path) is not None:
             there.setdefault(files.resolved(path), path)
     return list(there.values()) or [locations.join(root, COMMIT_LOG)]
-
-
-def _segment_size(settings: Settings, segments: Sequence[FileStatus]) -> int:
-    lengths = Counter(segment.size for segment in segments if segment.size > 0)
-    if settings.from_file or SEGMENT_SIZE in settings.given or not lengths:
-        return settings.number(SEGMENT_SIZE)
-    return lengths.most_common(1)[0][0]
-
-
-def _last_row(segments: Sequence[FileStatus], size: int, framing: Framing) -> list[Segment]:
-    """The segments from the end back to the first that does not join."""
-    row: list[Segment] = []
-    for file in reversed(segments):
-        if file.size == 0 and not row:
-            continue
-        if file.size != size or (row and int(file.name) + size != row[-1].base):
-            break
-        row.append(Segment(file.path, int(file.name), size, framing))
-    return row[::-1]
 
 
 def commit_log_directories(root: str, settings: Settings, named: Sequence[str] = ()) -> list[str]:

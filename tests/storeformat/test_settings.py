@@ -41,6 +41,7 @@ from storeformat.kernels.columns import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.store import checkpoint, rocksdb_queues
 from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
+from storeformat.store.config import timer_files
 from storeformat.store.layout import file_name, is_file_name
 from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
 from storeformat.store.settings import QUEUE_STORE_SETTINGS, Settings, read_settings
@@ -351,6 +352,7 @@ def expanded(layout: str) -> str:
     return re.sub(r"(\d+)([iq])", lambda found: found[2] * int(found[1]), layout)
 
 
+TIMERCHECK = "last_read_time_ms last_timer_log_flush_pos last_timer_queue_offset master_timer_queue_offset data_version"
 LAYOUTS = {
     "record head": of_dtype(message.head_dtype(message.HOST_V4, message.HOST_V4)),
     "dledger entry": of_struct(
@@ -363,6 +365,8 @@ LAYOUTS = {
     "index header": of_dtype(index_file.HEADER),
     "index entry": of_dtype(index_file.ENTRY),
     "checkpoint": of_struct(checkpoint.FIELDS, [field.name for field in fields(checkpoint.StoreCheckpoint)]),
+    "timercheck": of_struct(timer_files.CHECK, TIMERCHECK.split()),
+    "timer unit": of_dtype(timer_files.UNITS.dtype),
 }
 
 

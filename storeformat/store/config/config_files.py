@@ -1,86 +1,27 @@
 """Files of ``config/`` as a broker loads them: the file itself, else its ``.bak``, else nothing.
 
-=========================  =============================================================================
-file                       holds
-=========================  =============================================================================
-``topics.json``            topicConfigTable: queues and permissions of each topic
-``consumerOffset.json``    offsetTable: ``topic@group`` to queue id to committed offset
-``lmqConsumerOffset.json`` the same, and lmqOffsetTable: ``topic@group`` to the offset of a light group in queue 0;
-                           with ``enableLmq=true`` a broker reads it in place of the one above (4.9.3)
-``subscriptionGroup.json`` subscriptionGroupTable: the groups that may consume
-``delayOffset.json``       offsetTable: delay level to the next offset of its queue
-``consumerFilter.json``    filterDataByTopic: SQL92 expressions and their Bloom filters
-``consumerOrderInfo.json`` table: what ordered POP consumers hold (5.0.0)
-``topicQueueMapping.json`` topicQueueMappingInfoMap: queues of static topics (5.0.0)
-``timermetrics``           timingCount: waiting timer messages of each topic (5.0.0)
-=========================  =============================================================================
+If a file is absent, empty or ``decode`` throws, the broker reads ``.bak``; if that is absent or empty too, it starts
+with nothing; if that is torn, it does not start. From 5.4.0 on the rejected file is deleted. A live broker writes a
+file in place, or moves it to ``.bak`` first (MixAll#string2File; ConfigManager#persist of 5.4.0 and later): an absent,
+empty or torn file is read again.
 
-Mirrors ConfigManager#load (4.9.8 to 5.5.0), the ``decode`` of its subclasses, and LmqConsumerOffsetManager (4.9.3 to
-5.5.0). If a file is absent, empty or ``decode`` throws, the broker reads ``.bak``; if that is absent or empty too, it
-starts with nothing; if that is torn, it does not start. From 5.4.0 on the rejected file is deleted.
+Mirrors ConfigManager#load (4.9.8 to 5.5.0) and the ``decode`` of its subclasses. JSON is as fastjson 1.2.83 (5.3.3) and
+fastjson2 2.0.59 (5.5.0) read it: beyond the standard, both accept integer keys without quotes, single quotes, a comma
+before a closing bracket, comments of the form ``/* */`` and NUL bytes after the end. What only one of them accepts
+(names as keys without quotes) is refused: a broker of the other release would take the file for torn.
 
-A live broker writes a file in place, or moves it to ``.bak`` first (MixAll#string2File; ConfigManager#persist of 5.4.0
-and later): an absent, empty or torn file is read again.
+``topics.json`` is restored from the log (TopicConfigManager#encode and TopicConfig, 4.6 to 5.5): a broker keeps queues
+of unconfigured topics, but no client sees them. The log proves a topic's number of queues and their type; the rest is
+that of a new topic. Existing entries stay, except a ``readQueueNums`` that hides messages (an older copy of the file;
+PullMessageProcessor refuses higher queues). Omitted: topics that a broker makes at its start (TopicConfigManager#init),
+and light queues, which are not topics. A broker does not start with queues in the wrong place
+(ConsumeQueueStore#queueTypeShouldBe), so the directories show the type ``queue.type=BatchCQ`` too.
 
-JSON as a broker reads it: what fastjson accepts beyond the standard in files of ``config/``.
-
-========================================  ==============  ==============
-text                                      fastjson 1.2    fastjson2 2.0
-========================================  ==============  ==============
-integer keys without quotes               accepted        accepted
-strings and keys in single quotes         accepted        accepted
-a comma before a closing bracket          accepted        accepted
-comments of the form ``/* */``            accepted        accepted
-NUL bytes after the end                   accepted        accepted
-names as keys without quotes              accepted        refused
-anything else after the end               refused         refused
-cut anywhere before its last bracket      refused         refused
-NUL bytes alone                           refused         refused
-========================================  ==============  ==============
-
-Tested with the jars of 5.3.3 (1.2.83) and 5.5.0 (2.0.59). What only one of them accepts is refused: a broker of the
-other release would take the file for torn.
-
-``config/topics.json``: queue types of topics, and the file restored from the log.
-
-A topic with the attribute ``queue.type=BatchCQ`` has its queues in ``batchconsumequeue/``; a broker does not start with
-queues in the wrong place (ConsumeQueueStore#queueTypeShouldBe), so the directories show the type too.
-
-A broker keeps queues of unconfigured topics, but no client sees them. The log proves a topic's number of queues and
-their type; the rest is that of a new topic:
-
-===================================  ===================================================================
-field                                value
-===================================  ===================================================================
-``readQueueNums, writeQueueNums``    the highest plausible queue id of the topic's messages, and one
-``perm``                             6, to be read and written
-``attributes``                       ``queue.type`` of BatchCQ topics; other attributes leave no trace
-``order, topicFilterType, ...``      those of a new topic
-===================================  ===================================================================
-
-Mirrors TopicConfigManager#encode and TopicConfig (4.6 to 5.5).
-
-Existing entries stay, except a ``readQueueNums`` that hides messages (an older copy of the file;
-PullMessageProcessor refuses higher queues). Omitted: topics that a broker makes at its start
-(TopicConfigManager#init), and light queues, which are not topics.
-
-``config/consumerOffset.json``: write the committed offsets of groups, and read them from a torn file.
-
-==================  ==================================================================================================
-field               value
-==================  ==================================================================================================
-``offsetTable``     ``topic@group`` to queue id to committed offset, which is that of the next message to read
-``lmqOffsetTable``  ``topic@group`` to the offset of a light group, one for all queues; in ``lmqConsumerOffset.json``
-                    alone, which takes this file's place with ``enableLmq=true``
-``dataVersion``     stateVersion, counter, timestamp (5.0.0 and later); a slave and a database of offsets compare them
-==================  ==================================================================================================
-
-A broker writes the file every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after copying it to
-``.bak`` (MixAll#string2File): a power cut leaves it torn, empty or zero. Text before a tear is valid, but only closed
-objects count, because a number may be cut in two.
-
-Mirrors ConsumerOffsetManager#encode and #decode, and those of LmqConsumerOffsetManager (4.9.8 to 5.5.0). Only for the
-revive group (PopReviveService) the committed offset is that of the last message read, not of the next.
+``consumerOffset.json`` has the offset of the next message to read; only for the revive group (PopReviveService) that of
+the last one read. A broker writes it every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after
+copying it to ``.bak``: a power cut leaves it torn, empty or zero. Text before a tear is valid, but only closed objects
+count, because a number may be cut in two. Mirrors ConsumerOffsetManager#encode and #decode, and those of
+LmqConsumerOffsetManager (4.9.3 to 5.5.0), which has a light group's offset for all queues in a table of its own.
 """
 
 from __future__ import annotations
@@ -93,6 +34,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from storeformat.errors import MissingInput, WrongSettings
@@ -255,7 +197,40 @@ def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:
     return ConfigCopy(path, FileState.SOUND, status.modified_ms, value, text=text)
 
 
-# ------------------------------------------------------------------------------------------------------------- decoders
+def _table(document: Any, name: str) -> Mapping[str, Any]:
+    """A document without the table, or the word null, loads as nothing."""
+    return _mapping(_mapping(document).get(name))
+
+
+def _entries(document: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
+    """A table of objects; a null in it ends the reading (fastjson 1.2.83, 2.0.59)."""
+    table = _table(document, name)
+    if not all(isinstance(value, dict) for value in table.values()):
+        raise ValueError("this is not a table of objects")
+    return table
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("this is not an object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
+    return value
+
+
+def _int(value: Any, bound: int = _LONG) -> int:
+    """A number as Java parses it: 1.5 is 1, text of digits is a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("this is not a number")  # noqa: TRY004
+    try:
+        number = int(value)
+    except OverflowError:  # 1e400 is infinite
+        number = bound
+    if not -bound <= number < bound:
+        raise ValueError(f"a number has more than {bound.bit_length()} bits")
+    return number
+
+
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]  # committed offsets by (topic, group), then by queue id
 
 
@@ -302,76 +277,32 @@ def decode_topics(document: Any) -> Mapping[str, TopicQueues]:
         attributes = own if isinstance(own := entry.get("attributes"), dict) else {}
         batch = attributes.get("queue.type") == BATCH_QUEUES
         compacted = attributes.get("cleanup.policy") == "COMPACTION"
-        found[topic] = TopicQueues(_queues(entry, "read"), _queues(entry, "write"), batch, compacted)
+        read, write = (_int(entry.get(f"{use}QueueNums", DEFAULT_QUEUES), _INT) for use in ("read", "write"))
+        found[topic] = TopicQueues(read, write, batch, compacted)
     return found
-
-
-def _queues(entry: Mapping[str, Any], use: str) -> int:
-    return _int(entry.get(f"{use}QueueNums", DEFAULT_QUEUES), _INT)
-
-
-def _decode_table(name: str) -> Callable[[Any], Mapping[str, Any]]:
-    return lambda document: _table(document, name)
 
 
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
     TOPICS_JSON: decode_topics,
     CONSUMER_OFFSETS: decode_consumer_offsets,
-    LMQ_OFFSETS: decode_light_groups,
-    "subscriptionGroup.json": lambda document: _entries(document, "subscriptionGroupTable"),
+    LMQ_OFFSETS: decode_light_groups,  # in place of the one above with ``enableLmq=true``
+    "subscriptionGroup.json": partial(_entries, name="subscriptionGroupTable"),
     DELAY_OFFSETS: decode_delay_offsets,
-    "consumerFilter.json": _decode_table("filterDataByTopic"),
-    "consumerOrderInfo.json": _decode_table("table"),
-    "topicQueueMapping.json": _decode_table("topicQueueMappingInfoMap"),
-    "timermetrics": _decode_table("timingCount"),
+    "consumerFilter.json": partial(_table, name="filterDataByTopic"),  # SQL92 expressions and their Bloom filters
+    "consumerOrderInfo.json": partial(_table, name="table"),  # what ordered POP consumers hold (5.0.0)
+    "topicQueueMapping.json": partial(_table, name="topicQueueMappingInfoMap"),  # queues of static topics (5.0.0)
+    "timermetrics": partial(_table, name="timingCount"),  # waiting timer messages of each topic (5.0.0)
 }
 """Decoders by file name; each raises ValueError for a document that cannot be in the file."""
 
 
-def _table(document: Any, name: str) -> Mapping[str, Any]:
-    """A document without the table, or the word null, loads as nothing."""
-    return _mapping(_mapping(document).get(name))
-
-
-def _entries(document: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
-    """A table of objects; a null in it ends the reading (fastjson 1.2.83, 2.0.59)."""
-    table = _table(document, name)
-    if not all(isinstance(value, dict) for value in table.values()):
-        raise ValueError("this is not a table of objects")
-    return table
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError("this is not an object")  # noqa: TRY004  (for the reader of the file it is one kind of error)
-    return value
-
-
-def _int(value: Any, bound: int = _LONG) -> int:
-    """A number as Java parses it: 1.5 is 1, text of digits is a number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError("this is not a number")  # noqa: TRY004
-    try:
-        number = int(value)
-    except OverflowError:  # 1e400 is infinite
-        number = bound
-    if not -bound <= number < bound:
-        raise ValueError(f"a number has more than {bound.bit_length()} bits")
-    return number
-
-
 TOPICS = f"{CONFIG}/{TOPICS_JSON}"
-READ_AND_WRITE = 6
 _FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16  # of more queues, one in 16 must have a message in the log
-MADE_BY_BROKER = frozenset(
-    (
-        "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    )
-)  # fmt: skip
+MADE_BY_BROKER = frozenset({
+    "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
+    "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+})  # fmt: skip
 _SYSTEM_PREFIX = "rmq_sys_"
 
 
@@ -404,7 +335,7 @@ def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
     return {
         "attributes": {"queue.type": BATCH_QUEUES} if batch else {},
         "order": False,
-        "perm": READ_AND_WRITE,
+        "perm": 6,  # to be read and written
         "readQueueNums": queues,
         "topicFilterType": "SINGLE_TAG",
         "topicName": topic,

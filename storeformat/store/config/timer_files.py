@@ -1,31 +1,4 @@
-"""Timer state of a store: ``config/timercheck``, ``timerwheel`` and ``timerlog/``, as a broker reads them at its start.
-
-``timercheck`` is one page of 4096 bytes:
-
-======  ===========================  =====================================================================
-offset  field (all i64)              meaning
-======  ===========================  =====================================================================
-0       last_read_time_ms            messages due before this were delivered
-8       last_timer_log_flush_pos     how far ``timerlog/`` was flushed
-16      last_timer_queue_offset      messages of rmq_sys_wheel_timer up to here are in wheel and log
-24      master_timer_queue_offset    upper limit of the one before; 0 sends the broker back to the beginning
-32      state_version, timestamp, counter of the data version
-======  ===========================  =====================================================================
-
-A file of the timer log (``mappedFileSizeTimerLog``) holds units of 52 bytes; where none fits any more, a blank ends it:
-what is left of the file (i32), 0 (i64), its magic (i32).
-
-======  ====================  ========================================================================================
-offset  field                 meaning
-======  ====================  ========================================================================================
-0       size i32              52
-4       previous i64          position of the unit before it in the slot, -1 for none
-12      magic i32             1, and 2 for one to be stored again (rolled), 4 for a recall of another
-16      written i64, 24 i32   milliseconds; their sum is the time of the slot
-28      offset i64, 36 i32    where the record is in the log, and its size
-40      hash i32              of its real topic
-44      reserved i64          0
-======  ====================  ========================================================================================
+"""Timer state as a broker reads it at its start: ``config/timercheck``, ``timerwheel``, ``timerlog/`` (FORMAT.md).
 
 Mirrors TimerCheckpoint and TimerWheel (5.0.0 to 5.5.0), TimerLog, TimerWheel#reviseSlot and TimerMessageStore#recover,
 #recoverAndRevise and #reviseQueueOffset (5.0.0 to 5.4.0):
@@ -53,19 +26,18 @@ TIMER_CHECK = "timercheck"
 WHEEL = "timerwheel"
 LOG = "timerlog"
 WHEEL_SIZE = 7 * 24 * 3600 * 2 * 32
-
-UNIT = struct.Struct(">iqiqiqiiq")
-_UNITS: Structs = np.zeros(0, ">i4,>i8,>i4,>i8,>i4,>i8,>i4,>i4,>i8")
-_UNITS.dtype.names = ("length", "previous", "magic", "written", "after", "offset", "size", "hash", "reserved")
-DEFAULT, ROLL, DELETE = 1, 2, 4
 DEFAULT_FILE_SIZE = 100 << 20
 CHECK_SIZE = 4096
-_UNITS_READ = 10_000
+CHECK = struct.Struct(">4q24x")
 
+UNIT = struct.Struct(">iqiqiqiiq")
+UNITS: Structs = np.zeros(0, ">i4,>i8,>i4,>i8,>i4,>i8,>i4,>i4,>i8")
+UNITS.dtype.names = ("length", "previous", "magic", "written", "after", "offset", "size", "hash", "reserved")
+DEFAULT, ROLL, DELETE = 1, 2, 4
+_UNITS_READ = 10_000
 _BLANK = struct.Struct(">iqI")
 _BLANK_MAGIC = 0xBBCCDDEE ^ (1880681586 + 8)
 LEAST_FILE_SIZE = UNIT.size + _BLANK.size
-_FIELDS = struct.Struct(">4q24x")
 
 
 @dataclass(frozen=True)
@@ -78,7 +50,7 @@ class TimerFiles:
     wheel_size: int | None
     log_sizes: tuple[int, ...]
     read_time_ms: int = 0
-    units: Structs = field(default_factory=lambda: _UNITS)
+    units: Structs = field(default_factory=lambda: UNITS)
 
     @property
     def ends(self) -> Int64s:
@@ -95,34 +67,29 @@ class TimerFiles:
 def read_timer_files(root: str) -> TimerFiles:
     """Timer state of a store root."""
     wheel = files.status_of(locations.join(root, WHEEL))
-    logs = files.statuses_in(locations.join(root, LOG))
-    check = _timer_check(locations.join(root, CONFIG, TIMER_CHECK))
+    logs = [entry for entry in files.statuses_in(locations.join(root, LOG)) if not entry.is_directory]
+    path, check = locations.join(root, CONFIG, TIMER_CHECK), None
+    if size := files.size_of(path):
+        page = files.read_range(path, 0, min(size, CHECK.size)).ljust(CHECK.size, b"\0")  # as mmap reads it
+        check = CHECK.unpack(page)
     return TimerFiles(
         min(check[2:]) if check else None,
         wheel.size if wheel is not None else None,
-        tuple(entry.size for entry in logs if not entry.is_directory),
+        tuple(entry.size for entry in logs),
         check[0] if check else 0,
-        _last_units([entry for entry in logs if not entry.is_directory and entry.size >= UNIT.size]),
+        _last_units([entry for entry in logs if entry.size >= UNIT.size]),
     )
 
 
 def _last_units(logs: Sequence[FileStatus]) -> Structs:
     if not logs:
-        return _UNITS
+        return UNITS
     last = logs[-1]
     end = min(-(-durable.data_end(last.path, last.size) // UNIT.size), last.size // UNIT.size)
     begin = max(end - _UNITS_READ, 0)
     data = files.read_range(last.path, begin * UNIT.size, (end - begin) * UNIT.size)
-    units: Structs = np.frombuffer(data, _UNITS.dtype)
+    units: Structs = np.frombuffer(data, UNITS.dtype)
     return units[units["length"] == UNIT.size]
-
-
-def _timer_check(path: str) -> tuple[int, ...] | None:
-    size = files.size_of(path)
-    if not size:
-        return None
-    page = files.read_range(path, 0, min(size, _FIELDS.size)).ljust(_FIELDS.size, b"\0")  # as mmap reads it
-    return _FIELDS.unpack(page)
 
 
 @dataclass(frozen=True)
@@ -158,4 +125,4 @@ def timer_log(units: Sequence[TimerUnit], file_size: int) -> Iterator[tuple[int,
 
 def timer_check(last_read_time_ms: int, queue_offset: int) -> bytes:
     """``config/timercheck`` with a delivery time and a queue offset."""
-    return _FIELDS.pack(last_read_time_ms, 0, queue_offset, queue_offset).ljust(CHECK_SIZE, b"\0")
+    return CHECK.pack(last_read_time_ms, 0, queue_offset, queue_offset).ljust(CHECK_SIZE, b"\0")

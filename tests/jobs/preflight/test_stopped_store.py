@@ -209,10 +209,10 @@ def test_one_queue_with_messages_is_enough(store: StoreToStart) -> None:
 def test_a_member_of_a_group_is_told_what_its_queues_lack(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", dispatched=38)
     stopped = store.stopped()
-    member = replace(stopped, log=replace(stopped.log, of_group=True))
+    member = replace(stopped, log=replace(stopped.log, directories=("/dledger-n0/data",)))
     assert are(queues_and_log.messages_not_served(member), note("messages_not_served.group", count=2))
     whole = healthy_store(tmp_path / "whole").stopped()
-    assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, of_group=True)))) == []
+    assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, directories=("/dledger-n0/data",))))) == []
 
 
 def test_units_of_groups_and_batches_are_not_judged(store: StoreToStart) -> None:
@@ -220,7 +220,7 @@ def test_units_of_groups_and_batches_are_not_judged(store: StoreToStart) -> None
     stopped = store.stopped()
     assert are(queues_and_log.wrong_units(stopped), bad("wrong_units", count=1))
     batches = {key: replace(queue, batch=True) for key, queue in stopped.queues.items()}
-    for other in (replace(stopped, log=replace(stopped.log, of_group=True)), replace(stopped, queues=batches)):
+    for other in (replace(stopped, log=replace(stopped.log, directories=("/dledger-n0/data",))), replace(stopped, queues=batches)):
         assert list(queues_and_log.wrong_units(other)) == []
 
 
@@ -275,8 +275,8 @@ def test_units_are_not_cut(store: StoreToStart) -> None:
     assert are(queues_and_log.units_beyond_log(shorter), said)
     for other in (
         replace(shorter, settings=Settings({"storeType": "defaultRocksDB"})),
-        replace(shorter, log=replace(shorter.log, of_group=True)),
-        replace(shorter, log=replace(shorter.log, segments=())),
+        replace(shorter, log=replace(shorter.log, directories=("/dledger-n0/data",))),
+        replace(shorter, log=replace(shorter.log, files=())),
         replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
     ):
         assert list(queues_and_log.units_beyond_log(other)) == []
@@ -285,7 +285,7 @@ def test_units_are_not_cut(store: StoreToStart) -> None:
 def test_a_last_file_that_ends_within_a_record_is_cut(store: StoreToStart) -> None:
     log = store.stopped().log
     torn = LogTail(end=6000, defect=RecordDefect.TRUNCATED)
-    cut = replace(log, segments=(*log.segments[:-1], replace(log.segments[-1], size=6050 - log.segments[-1].base)))
+    cut = replace(log, size=6050, files=(log.files[0]._replace(size=6050),))
     for segments, unsafe in ((cut, True), (log, False)):
         (reason,) = queues_and_log.units_beyond_log(replace(store.stopped(), tail=torn, log=segments))
         assert reason.unsafe == unsafe
@@ -376,13 +376,13 @@ def test_where_the_database_ends(
     stopped = replace(store.stopped(), rocksdb=RocksDb(dispatched=dispatched), after_crash=after_crash)
     said = bad("messages_not_served.rocksdb", dispatched=dispatched, what=what)
     assert are(queues_and_log.not_dispatched(stopped), *[said] * (what is not None))
-    assert list(queues_and_log.not_dispatched(replace(stopped, log=replace(stopped.log, segments=())))) == []
+    assert list(queues_and_log.not_dispatched(replace(stopped, log=replace(stopped.log, files=())))) == []
 
 
 def test_a_log_that_begins_later_is_dispatched_whole(store: StoreToStart) -> None:
     """What the database lacks before the first segment is no loss of this start."""
     stopped = replace(store.stopped(), rules=rules_of("5.5"), rocksdb=RocksDb(dispatched=0))
-    later = replace(stopped, log=replace(stopped.log, segments=stopped.log.segments[1:]))
+    later = replace(stopped, log=replace(stopped.log, files=stopped.log.files[1:]))
     assert list(queues_and_log.not_dispatched(later)) == []
 
 
