@@ -34,6 +34,7 @@ from storeformat.store.settings import Settings
 # ---------------------------------------------------------------------------------------------------- the stopped store
 SETTINGS = Settings({}, from_file=False)
 OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}
+GROUP = ("/dledger-n0/data",)
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:
@@ -209,10 +210,10 @@ def test_one_queue_with_messages_is_enough(store: StoreToStart) -> None:
 def test_a_member_of_a_group_is_told_what_its_queues_lack(tmp_path: Path) -> None:
     store = healthy_store(tmp_path / "store", dispatched=38)
     stopped = store.stopped()
-    member = replace(stopped, log=replace(stopped.log, directories=("/dledger-n0/data",)))
+    member = replace(stopped, log=replace(stopped.log, directories=GROUP))
     assert are(queues_and_log.messages_not_served(member), note("messages_not_served.group", count=2))
     whole = healthy_store(tmp_path / "whole").stopped()
-    assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, directories=("/dledger-n0/data",))))) == []
+    assert list(queues_and_log.messages_not_served(replace(whole, log=replace(whole.log, directories=GROUP)))) == []
 
 
 def test_units_of_groups_and_batches_are_not_judged(store: StoreToStart) -> None:
@@ -220,7 +221,7 @@ def test_units_of_groups_and_batches_are_not_judged(store: StoreToStart) -> None
     stopped = store.stopped()
     assert are(queues_and_log.wrong_units(stopped), bad("wrong_units", count=1))
     batches = {key: replace(queue, batch=True) for key, queue in stopped.queues.items()}
-    for other in (replace(stopped, log=replace(stopped.log, directories=("/dledger-n0/data",))), replace(stopped, queues=batches)):
+    for other in (replace(stopped, log=replace(stopped.log, directories=GROUP)), replace(stopped, queues=batches)):
         assert list(queues_and_log.wrong_units(other)) == []
 
 
@@ -275,7 +276,7 @@ def test_units_are_not_cut(store: StoreToStart) -> None:
     assert are(queues_and_log.units_beyond_log(shorter), said)
     for other in (
         replace(shorter, settings=Settings({"storeType": "defaultRocksDB"})),
-        replace(shorter, log=replace(shorter.log, directories=("/dledger-n0/data",))),
+        replace(shorter, log=replace(shorter.log, directories=GROUP)),
         replace(shorter, log=replace(shorter.log, files=())),
         replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
     ):
