@@ -27,13 +27,13 @@ from jobs.contract.report import (
     EXIT_CODES,
     Interrupted,
     Report,
+    Reporter,
     command,
     failure_report,
     printable,
     program,
     write_metrics,
 )
-from jobs.contract.reporter import Reporter
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 from storeformat.storage import locations

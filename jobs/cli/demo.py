@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.contract.options import DemoOptions, LoadOptions, RebuildOptions
-from jobs.contract.report import Report, size_text
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, size_text
 from jobs.log.opening import open_store
 from jobs.rebuild.build_store import Built, rebuild, staging_beside
 from jobs.report import views

@@ -26,8 +26,7 @@ from jobs.contract.options import (
     RebuildOptions,
     RecoverOptions,
 )
-from jobs.contract.report import Report, counted, job_command, losses_text, reason_lines, size_text
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, counted, job_command, losses_text, reason_lines, size_text
 from jobs.preflight import preflight
 from jobs.publish import backups, publish, swap
 from jobs.rebuild import rebuild

@@ -25,7 +25,7 @@ from jobs.consumer_offsets.ranges import QueueRanges, Range, TopicQueue, offsets
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore, Refused
-from storeformat.record.pending import RETRY_PREFIX
+from storeformat.record.dispatch import RETRY_PREFIX
 from storeformat.storage import locations
 from storeformat.store.config.config_files import (
     CONFIG,

@@ -1,1 +1,1 @@
-"""Interface to users: ``options``, ``report`` and its ``reporter``."""
+"""Interface to users: ``options``, and ``report`` with its reporter."""

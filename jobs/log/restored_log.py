@@ -16,7 +16,7 @@ from itertools import combinations
 from typing import Any
 
 from jobs.contract.options import LogOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.log_scan import LogRange, LogReading, RangeKind
 from jobs.log.losses_beside import end_of_units
 from jobs.log.opening import OpenedStore, counting_task, read_log

@@ -14,8 +14,7 @@ from jobs.preflight.configuration import config_is_absent
 from jobs.preflight.stopped_store import Reason, StoppedStore, first_of
 from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
-from storeformat.record.dispatch import parse_delay_levels
-from storeformat.record.pending import TIMER_TOPIC
+from storeformat.record.dispatch import TIMER_TOPIC, parse_delay_levels
 from storeformat.storage import files
 from storeformat.store import queue_ends
 from storeformat.store.config import config_files

@@ -18,8 +18,7 @@ from statistics import mode
 
 import numpy as np
 
-from jobs.contract.report import command
-from jobs.contract.reporter import duration_text
+from jobs.contract.report import command, duration_text
 from jobs.preflight.configuration import configured_topics, is_the_brokers, log_elsewhere, log_of_group
 from jobs.preflight.files_and_space import empty_last_file, wrong_lengths
 from jobs.preflight.stopped_store import Reason, StoppedStore, first_of, furthest_unit

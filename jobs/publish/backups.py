@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from jobs.contract.options import PublishOptions, RestoreOptions
-from jobs.contract.report import Report, command, program, step_after
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, command, program, step_after
 from jobs.publish import swap
 from jobs.publish.swap import (
     FINISHED,

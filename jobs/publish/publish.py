@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.contract.options import PublishOptions
-from jobs.contract.report import Report, command, quoted
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, command, quoted
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups, swap
 from jobs.publish.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath

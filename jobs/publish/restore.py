@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs.contract.options import RestoreOptions
-from jobs.contract.report import Report, quoted
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, quoted
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups, swap
 from jobs.publish.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath

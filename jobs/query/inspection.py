@@ -8,8 +8,7 @@ from itertools import islice
 from typing import Any
 
 from jobs.contract.options import InspectOptions
-from jobs.contract.report import Report, job_command, size_text
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, job_command, size_text
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import restored

@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from jobs.consumer_offsets.lag import committed_offsets, lag_rows, totals_of
 from jobs.contract import options as asked
 from jobs.contract.options import FOREVER, ListOptions
-from jobs.contract.report import Report, counted
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, counted
 from jobs.log.opening import counting_task, open_store, read_log, with_queue_store
 from jobs.log.restored_log import filled
 from jobs.query.offline_store import OfflineStore, RocksDbStore, plain_row, row_rules, utc_text
@@ -35,7 +34,7 @@ from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record import message_ids
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import RecordBlock, decode
-from storeformat.record.pending import (
+from storeformat.record.dispatch import (
     HALF_TOPICS,
     HOLDING_TOPICS,
     OP_TOPICS,

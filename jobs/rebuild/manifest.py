@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, DELAY_OFFSETS, MADE, TIMERS, RebuildOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.rebuild.timers import CHECK, LOG, WHEEL

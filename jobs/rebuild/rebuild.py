@@ -29,8 +29,7 @@ import numpy as np
 
 from jobs.consumer_offsets.plan import refuse_where_unread
 from jobs.contract.options import CONSUMER_OFFSETS, RebuildOptions, narrow_to_queues
-from jobs.contract.report import Report, counted, job_command, size_text
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, counted, job_command, size_text
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import Restored, restored

@@ -29,7 +29,7 @@ from jobs.log.log_scan import LogReading
 from storeformat.errors import Refused, WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
-from storeformat.record.pending import TIMER_TOPIC
+from storeformat.record.dispatch import TIMER_TOPIC
 from storeformat.store.config.config_files import DELAY_OFFSETS, read_config
 from storeformat.store.config.timer_files import (
     DEFAULT,

@@ -12,8 +12,7 @@ from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.options import ReportOptions
-from jobs.contract.report import Report, printable
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, printable
 from jobs.report import page, views
 from jobs.report.views import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
 from jobs.spark import session
@@ -21,7 +20,7 @@ from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
 from storeformat.errors import MissingInput
 from storeformat.javacompat import EPOCH
-from storeformat.record.pending import HOLDING_TOPICS, OP_TOPICS
+from storeformat.record.dispatch import HOLDING_TOPICS, OP_TOPICS
 from storeformat.storage import files, locations
 from udfs.table import schemas
 from udfs.table.rows import FIRST_MILLISECOND, LAST_MILLISECOND

@@ -54,8 +54,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from jobs.contract.report import printable, size_text
-from jobs.contract.reporter import duration_text
+from jobs.contract.report import duration_text, printable, size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs.contract.reporter import Progress, Reporter
+from jobs.contract.report import Progress, Reporter
 from jobs.spark import launch
 from jobs.spark.launch import is_local
 from jobs.spark.runner import SparkRunner

@@ -27,8 +27,7 @@ import pyarrow as pa
 from jobs.consumer_offsets.lag import lag_rows
 from jobs.contract import options as read
 from jobs.contract.options import LoadOptions
-from jobs.contract.report import Report, command, counted, job_command, program
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, command, counted, job_command, program
 from jobs.log.log_scan import LogRange, LogReading
 from jobs.log.opening import OpenedStore, open_store, read_log
 from jobs.log.restored_log import filled

@@ -28,8 +28,7 @@ import numpy as np
 
 from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions, narrow_to_queues
-from jobs.contract.report import Report, job_command
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter, job_command
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
 from jobs.log.restored_log import restored

@@ -17,8 +17,18 @@ from pathlib import Path
 from types import ModuleType
 
 from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import PADDING, Heads, Spans
-from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
+from storeformat.kernels.columns import (
+    ENTRY_SIZE,
+    PADDING,
+    Heads,
+    PlainRules,
+    PlainStop,
+    Spans,
+    Tally,
+    TopicKind,
+    TopicTable,
+    UnitColumns,
+)
 
 __all__ = [
     "ENTRY_SIZE",
@@ -37,7 +47,7 @@ __all__ = [
     "prefer_numpy",
 ]
 
-_WITH_CONSTANTS = ("message.py", "kernels/columns.py", "kernels/plain_pass.py")
+_WITH_CONSTANTS = ("message.py", "kernels/columns.py")
 """Modules whose values go into compiled code: numba does not see that they change."""
 _preferred = "auto"
 

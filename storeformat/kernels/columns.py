@@ -1,9 +1,10 @@
-"""The column types that kernels take and return."""
+"""The columns that kernels take and return; what the pass over plain records is given, and what it fills."""
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,3 +62,136 @@ class Heads(NamedTuple):
     def rows(self, chosen: slice | Bools | Int64s) -> Heads:
         """Some rows."""
         return Heads._make(column[chosen] for column in self)
+
+
+ENTRY_SIZE = 20
+"""Bytes of an index entry as a pass writes it: key hash (int32), offset and store timestamp (int64)."""
+
+
+class UnitColumns(NamedTuple):
+    """Consume-queue units, one a row, in log order; or room for them, which a pass fills from the front."""
+
+    topic_codes: Int32s
+    queue_ids: Int32s
+    queue_offsets: Int64s
+    offsets: Int64s
+    sizes: Int32s
+    tags_codes: Int64s
+    store_timestamps: Int64s
+
+    @staticmethod
+    def of(rows: int) -> UnitColumns:
+        """Room for so many units."""
+        return UnitColumns(*(np.empty(rows, kind) for kind in ("i4", "i4", "i8", "i8", "i4", "i8", "i8")))
+
+    def rows(self, chosen: slice | Bools) -> UnitColumns:
+        """Some rows."""
+        return UnitColumns._make(column[chosen] for column in self)
+
+    def put(self, rows: slice, units: UnitColumns) -> None:
+        """Copies units into these rows."""
+        columns: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = list(zip(self, units, strict=True))
+        for column, values in columns:
+            column[rows] = values
+
+
+class TopicKind(IntEnum):
+    """What a pass over plain records does with those of a topic."""
+
+    PLAIN = 0
+    SCHEDULE = 1
+    """The tags code of a record with DELAY is its time of delivery."""
+    ODD = 2
+    """They are left to the general way."""
+
+
+class TopicTable(NamedTuple):
+    """The topics that a pass over plain records knows: a table of open addressing, and a row a topic.
+
+    ``slots`` (a power of two) hold rows or -1, ``mixes`` what the names are found by. Names lie one after the other in
+    ``names``, which has ``PADDING`` bytes more. The pass itself adds a topic and stops; whoever called it fills in the
+    scan's code of it, its ``TopicKind`` and its ``joined_topics``, which are as in ``numpy_kernels.index_keys``.
+    """
+
+    slots: Int64s
+    mixes: npt.NDArray[np.uint64]
+    names: Bytes
+    starts: Int64s
+    lengths: Int32s
+    codes: Int32s
+    kinds: Bytes
+    joined_topics: Int32s
+
+    @staticmethod
+    def of(topics: int, name_bytes: int) -> TopicTable:
+        """A table with room for so many topics and bytes of names."""
+        return TopicTable(
+            np.full(1 << (2 * topics - 1).bit_length(), -1, np.int64),
+            np.empty(topics, np.uint64),
+            np.zeros(name_bytes + PADDING, np.uint8),
+            np.empty(topics, np.int64),
+            np.empty(topics, np.int32),
+            np.zeros(topics, np.int32),
+            np.full(topics, TopicKind.ODD, np.uint8),
+            np.zeros((2, topics), np.int32),
+        )
+
+    def name(self, row: int) -> bytes:
+        """The name of a topic."""
+        start = int(self.starts[row])
+        return self.names[start : start + int(self.lengths[row])].tobytes()
+
+
+class PlainRules(NamedTuple):
+    """What a pass over plain records checks and makes; see ``DecodeRules`` and ``DispatchRules``."""
+
+    check_crc: bool
+    split_parser: bool
+    with_units: bool
+    with_entries: bool
+    index_tags: bool
+    delay_millis: Int64s
+
+
+class Tally(IntEnum):
+    """Places in the sums (int64) that a pass over plain records keeps up. Sums of offsets are modulo 2**64."""
+
+    UNITS = 0
+    """Rows filled of the room for units."""
+    ENTRIES = 1
+    """Rows filled of the room for index entries."""
+    RECORDS = 2
+    RECORD_BYTES = 3
+    LAST_RECORD = 4
+    LAST_UNIT = 5
+    LAST_ENTRY = 6
+    FIRST_TIME = 7
+    """Store timestamp of the first record; valid where there are records."""
+    THIRD_TIME = 8
+    """The last three store timestamps, the third from last first; as many are valid as there are records."""
+    SECOND_TIME = 9
+    LAST_TIME = 10
+    LATEST_TIME = 11
+    TOPICS = 12
+    """Topics in the table."""
+    STOP = 13
+    """Why the pass ended, a ``PlainStop``."""
+
+    @staticmethod
+    def start() -> Int64s:
+        """The sums of nothing."""
+        sums = np.zeros(len(Tally), np.int64)
+        sums[[Tally.LAST_RECORD, Tally.LAST_UNIT, Tally.LAST_ENTRY]] = -1
+        return sums
+
+
+class PlainStop(IntEnum):
+    """Why a pass over plain records ended."""
+
+    DONE = 0
+    NEW_TOPIC = 1
+    """The next record has a topic that was not in the table: it is its last row now."""
+    FULL = 2
+    """There is no room for what the next record becomes."""
+    ODD = 3
+    """The next record is not sound or not plain, or its topic is one too many."""

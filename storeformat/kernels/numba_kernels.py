@@ -23,8 +23,17 @@ from numba.extending import intrinsic
 
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int32s, Int64s
-from storeformat.kernels.columns import PADDING, Spans
-from storeformat.kernels.plain_pass import ENTRY_SIZE, PlainRules, PlainStop, Tally, TopicKind, TopicTable, UnitColumns
+from storeformat.kernels.columns import (
+    ENTRY_SIZE,
+    PADDING,
+    PlainRules,
+    PlainStop,
+    Spans,
+    Tally,
+    TopicKind,
+    TopicTable,
+    UnitColumns,
+)
 
 
 def _column(kind: Any, dimensions: int = 1) -> Any:

@@ -43,7 +43,7 @@ from support.drilling import (
 )
 
 from jobs.contract.options import QUESTIONS, RebuildOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log import opening
 from jobs.query import query
 from jobs.rebuild import build_store

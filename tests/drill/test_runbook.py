@@ -33,7 +33,7 @@ from support.store_builder import Message, encode_record
 from support.store_to_start import as_fastjson, configure
 
 from jobs.cli import command_line
-from storeformat.record.pending import TIMER_TOPIC
+from storeformat.record.dispatch import TIMER_TOPIC
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = "./spark-submit.sh "

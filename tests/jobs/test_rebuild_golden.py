@@ -20,7 +20,7 @@ from support.rebuilding import options_for, rebuild_here, rules_of_release, veri
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import PublishOptions, RestoreOptions, TopicFilter
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.log.restored_log import Restored
 from jobs.publish import publish, restore

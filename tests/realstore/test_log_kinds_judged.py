@@ -17,7 +17,7 @@ from support.real_store import RELEASES, Opened, RealStore, Store, derived, diff
 from support.rebuilding import rebuild_here, rules_of_release, verify_here
 
 from jobs.contract.options import LogOptions, PublishOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.publish import publish
 

@@ -30,7 +30,7 @@ from support.real_store import (
 from support.rebuilding import rebuild_here, rules_of_release, verify_here
 
 from jobs.contract.options import PublishOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.publish import publish
 from jobs.rebuild.build_store import Built
 from jobs.verify.differences import Verdicts

@@ -17,8 +17,16 @@ from storeformat.errors import WrongSettings
 from storeformat.kernels import PADDING
 from storeformat.record import dispatch
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
-from storeformat.record.dispatch import DispatchRules, MultiDispatchRules, light_units, parse_delay_levels
-from storeformat.record.pending import Pending, belongs_to, may_hold, pending
+from storeformat.record.dispatch import (
+    DispatchRules,
+    MultiDispatchRules,
+    Pending,
+    belongs_to,
+    light_units,
+    may_hold,
+    parse_delay_levels,
+    pending,
+)
 
 # ------------------------------------------------------------------------------------------------------ dispatch
 RULES = DispatchRules(parse_delay_levels("1s 5s 10m"))

@@ -141,7 +141,7 @@ def _drive() -> None:
 def _child(job: str, kind: Any, given: Any, fault: Fault, said: int) -> int:
     """Returns the exit code of a run."""
     from jobs.cli import command_line
-    from jobs.contract.reporter import Reporter
+    from jobs.contract.report import Reporter
 
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else one that nohup ignores in the tests is ignored here, too
     try:

@@ -21,8 +21,7 @@ from support.here import tasks_here  # noqa: E402
 from support.store_builder import LogBuilder  # noqa: E402
 
 from jobs.contract.options import LoadOptions  # noqa: E402
-from jobs.contract.report import Report  # noqa: E402
-from jobs.contract.reporter import Reporter  # noqa: E402
+from jobs.contract.report import Report, Reporter  # noqa: E402
 from jobs.table import load  # noqa: E402
 from jobs.table.commits import Drafts  # noqa: E402
 from jobs.table.messages_table import MessagesTable  # noqa: E402

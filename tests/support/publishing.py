@@ -16,8 +16,7 @@ from support.store_builder import LogBuilder
 from support.store_to_start import configure
 
 from jobs.contract.options import PublishOptions, RestoreOptions
-from jobs.contract.report import Report
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter
 from jobs.publish import publish, restore
 
 STORE = "lag-killed-5.1.4"

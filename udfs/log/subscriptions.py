@@ -12,7 +12,7 @@ import numpy as np
 
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock
-from storeformat.record.pending import DEAD_PREFIX, PREFIXES, RETRY_PREFIX
+from storeformat.record.dispatch import DEAD_PREFIX, PREFIXES, RETRY_PREFIX
 from udfs.log.timers import texts_of
 
 SUBSCRIPTION_PROPERTIES = (b"RETRY_TOPIC", b"DLQ_ORIGIN_TOPIC", b"REAL_TOPIC")

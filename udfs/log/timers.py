@@ -28,7 +28,7 @@ from storeformat.arrays import Bools, Int64s
 from storeformat.javacompat import java_hash, parse_int
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.decode import RecordBlock, span_texts
-from storeformat.record.pending import HOLDING_TOPICS, PREFIXES, TIMER_TOPIC
+from storeformat.record.dispatch import HOLDING_TOPICS, PREFIXES, TIMER_TOPIC
 
 TIMER_PROPERTIES = (m.UNIQ_KEY, b"TIMER_OUT_MS", b"TIMER_DEQUEUE_MS", b"TIMER_DEL_UNIQKEY", b"REAL_TOPIC")
 

@@ -12,8 +12,16 @@ import pyarrow.compute as pc
 
 from storeformat.arrays import Int64s
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock
-from storeformat.record.dispatch import DispatchRules, batch_units, dispatched
-from storeformat.record.pending import OP_TOPICS, belongs_to, ended_half, may_hold, pending
+from storeformat.record.dispatch import (
+    OP_TOPICS,
+    DispatchRules,
+    batch_units,
+    belongs_to,
+    dispatched,
+    ended_half,
+    may_hold,
+    pending,
+)
 from udfs.table.proven_ranges import ProvenRange, proven_blocks
 from udfs.table.rows import RowRules, record_batch
 

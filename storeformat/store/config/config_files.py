@@ -39,8 +39,7 @@ from typing import Any, NamedTuple
 
 from storeformat.errors import MissingInput, WrongSettings
 from storeformat.record.decode import is_directory_name
-from storeformat.record.dispatch import LIGHT_PREFIX
-from storeformat.record.pending import RETRY_PREFIX
+from storeformat.record.dispatch import LIGHT_PREFIX, RETRY_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, LOCK

@@ -28,8 +28,7 @@ from support.store_to_start import StoreToStart, healthy_store
 from jobs.cli import demo
 from jobs.cli.command_line import main
 from jobs.contract.options import DemoOptions
-from jobs.contract.report import Report
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter
 from jobs.preflight.stopped_store import ROWS as RULES
 from storeformat.errors import Refused
 from storeformat.javaproperties import as_written

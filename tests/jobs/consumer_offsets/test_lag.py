@@ -18,7 +18,7 @@ from support.store_to_start import StoreToStart
 from jobs.consumer_offsets.lag import committed_offsets, offsets_in_database, version_of_database
 from jobs.consumer_offsets.plan import OffsetsCopy, read_copies
 from jobs.contract.options import LagOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore

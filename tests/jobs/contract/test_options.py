@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.patching import stand_in
 
 from jobs.contract import options as ov
-from jobs.contract import reporter as reporter_module
+from jobs.contract import report as reporter_module
 from jobs.contract.options import (
     ARTEFACTS,
     JUDGED,
@@ -31,8 +31,7 @@ from jobs.contract.options import (
     from_arguments,
     narrow_to_queues,
 )
-from jobs.contract.report import command, is_printable, set_aside
-from jobs.contract.reporter import Reporter, duration_text
+from jobs.contract.report import Reporter, command, duration_text, is_printable, set_aside
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
 

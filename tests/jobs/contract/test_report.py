@@ -32,13 +32,13 @@ from jobs.contract.report import (
     EXIT_CODE_OF_STATUS,
     Interrupted,
     Report,
+    Reporter,
     failure_report,
     losses_text,
     printable,
     size_text,
     status_of,
 )
-from jobs.contract.reporter import Reporter
 from storeformat.errors import DependencyMissing, MissingInput, Refused, WriteFailed
 
 # -------------------------------------------------------------------------------------------------------- report

@@ -19,7 +19,7 @@ from support.rebuilding import options_for, rebuild_here
 from support.store_builder import Embedded, LogBuilder, Message, Placed
 
 from jobs.contract.options import InspectOptions, KeyOptions, LoadOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log import log_scan
 from jobs.log.log_scan import LogRange, LogReading, RangeKind
 from jobs.log.opening import OpenedStore, open_store, read_log

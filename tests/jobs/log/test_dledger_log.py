@@ -25,8 +25,7 @@ from jobs.contract.options import (
     OffsetOptions,
     PublishOptions,
 )
-from jobs.contract.report import Report
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter
 from jobs.log import opening
 from jobs.log.log_scan import scan_log
 from jobs.log.opening import read_log

@@ -13,7 +13,7 @@ from support.drilling import run_job
 from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import LogOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import counting_task, open_store, read_log
 from jobs.log.restored_log import Restored, filled, restored
 from jobs.rebuild.rebuild import repair_log

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 from support import store_to_start
 
-from jobs.preflight.preflight import judge
-from jobs.preflight.replicas import Replica
+from jobs.preflight.preflight import Replica, judge
 from jobs.preflight.stopped_store import Answer, StoppedStore
 from storeformat.storage import files
 from storeformat.storage.files import Space

@@ -20,9 +20,8 @@ from support.store_builder import LogBuilder
 from support.store_to_start import SEGMENT, StoreToStart, finished, healthy_store
 
 from jobs.contract.report import is_printable, printable, quoted
-from jobs.preflight import replicas
-from jobs.preflight.preflight import judge, start_facts
-from jobs.preflight.replicas import read_replica
+from jobs.preflight import preflight as judging
+from jobs.preflight.preflight import judge, read_replica, start_facts
 from jobs.preflight.stopped_store import SAFE_BUT, Reason, answer_of
 from storeformat.errors import MissingInput
 from storeformat.javaproperties import as_written
@@ -97,7 +96,7 @@ def test_names_of_rows_differ() -> None:
 
 def test_settings_that_rules_read_are_judged() -> None:
     """Else the report says that they were not looked at."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(replicas.__file__).parent.glob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in Path(judging.__file__).parent.glob("*.py")]
     read = {name for text in sources for name in re.findall(r'"([A-Za-z]+)"', text)} & EFFECTS.keys()
     assert len(read) > 20
     assert not read & NOT_JUDGED - MOVES.keys()
@@ -493,7 +492,7 @@ def test_what_a_report_says_of_a_replica(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", [0, 1, 4095, 4096, 4096 + 128, 6743, None])
 def test_the_first_byte_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: int | None) -> None:
     """From there on all bytes differ; read in blocks of a hundred."""
-    monkeypatch.setattr(replicas, "_BLOCK", 100)
+    monkeypatch.setattr(judging, "_BLOCK", 100)
     data = bytes(8192)
     changed = data if where is None else data[:where] + b"x" * (8192 - where)
     logs = []
@@ -506,9 +505,9 @@ def test_the_first_byte_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyP
             parts.append(Segment(str(path), base, 4096))
         logs.append(tuple(parts))
     own, other = logs
-    assert replicas._first_difference(own, other, 6579, 6744) == where
-    assert replicas._first_difference(own, other, 6579, 0) is None
-    assert replicas._first_difference(own, (), 6579, 6744) is None
+    assert judging._first_difference(own, other, 6579, 6744) == where
+    assert judging._first_difference(own, other, 6579, 0) is None
+    assert judging._first_difference(own, (), 6579, 6744) is None
     later = None if where is None else max(where, 4096)
-    assert replicas._first_difference(own, other[1:], 0, 6744) == later
-    assert replicas._first_difference(own[1:], other, 0, 6744) == later
+    assert judging._first_difference(own, other[1:], 0, 6744) == later
+    assert judging._first_difference(own[1:], other, 0, 6744) == later

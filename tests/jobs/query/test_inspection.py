@@ -15,7 +15,7 @@ from support.golden import GoldenStore
 from support.store_builder import LogBuilder, Message
 
 from jobs.contract.options import InspectOptions, TopicFilter
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.query import inspection, offline_store
 from jobs.spark.runner import Runner

@@ -12,7 +12,7 @@ from support import golden
 from support.rebuilding import SETTINGS, rebuild_here
 
 from jobs.contract.options import QUESTIONS
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.query import query
 from storeformat.errors import MissingInput
 

@@ -13,7 +13,7 @@ from support.rebuilding import SETTINGS, rules_of_release
 
 from jobs.cli import command_line
 from jobs.contract.options import QUESTIONS, QueryOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore

@@ -17,7 +17,7 @@ from support.rebuilding import rebuild_here
 from support.store_builder import ROLLBACK, LogBuilder, Message, Placed
 
 from jobs.contract.options import QUESTIONS, LagOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore, plain_row

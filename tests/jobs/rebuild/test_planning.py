@@ -25,7 +25,7 @@ from support.store_to_start import QUEUE_FILE, StoreToStart, finished, healthy_s
 from support.timer_model import TimerStart
 
 from jobs.contract.options import KeyOptions, OffsetOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.log_scan import all_runs
 from jobs.query import query
 from jobs.rebuild import build_store, planning

@@ -28,7 +28,7 @@ from support.strategies import BATCH_TOPIC, LogShape, broker_settings, logs, spl
 from support.system_calls import Fault
 
 from jobs.contract.options import RebuildOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.rebuild import build_store, rebuild
 from jobs.rebuild.build_store import Workplace, staging_beside
 from jobs.spark.runner import Runner

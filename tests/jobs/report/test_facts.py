@@ -17,7 +17,7 @@ from support import random_messages
 from support.report_facts import ABOUT, BEGIN, facts, group
 
 from jobs.contract.options import ReportOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.report import page, report, views
 from jobs.report.views import CHECKS, key_text, moment, number_text, sentences, to_lines, with_rates
 from jobs.table import messages_table

@@ -22,8 +22,7 @@ from support.report_facts import BEGIN, TAGS, facts, group
 from support.store_builder import COMMIT, LogBuilder, Message
 
 from jobs.contract.options import ReportOptions, TopicFilter
-from jobs.contract.report import Report
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Report, Reporter
 from jobs.report import page, report
 from jobs.report.views import BY_REAL_TOPIC, CHECKS, KEYS, Facts, measure
 from storeformat.errors import MissingInput, WriteFailed

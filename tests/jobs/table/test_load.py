@@ -23,7 +23,7 @@ from support.rebuilding import SETTINGS, rules_of_release
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions, TopicFilter
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.report import views
 from jobs.report.views import CHECKS
 from jobs.table import load, messages_table

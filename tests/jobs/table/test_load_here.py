@@ -19,7 +19,7 @@ from support.patching import stand_in
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions, TopicFilter
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
 from jobs.table import commits, load
 from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state

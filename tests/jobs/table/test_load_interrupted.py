@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.table import load, messages_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

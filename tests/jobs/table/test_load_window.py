@@ -20,7 +20,7 @@ from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart
 
 from jobs.contract.options import LoadOptions
-from jobs.contract.reporter import Reporter
+from jobs.contract.report import Reporter
 from jobs.log.opening import open_store, read_log
 from jobs.report import views
 from jobs.spark.runner import Runner
