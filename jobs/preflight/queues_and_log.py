@@ -26,6 +26,7 @@ from storeformat.arrays import Bools, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
+from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
@@ -312,9 +313,13 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
 
 
 def _at_no_place(queue: QueueEnd) -> Iterator[FileStatus]:
-    """Files that do not follow the one before (MappedFileQueue#tryCreateMappedFile), or whose place is none."""
+    """Files up to a queue's end (recovery deletes those after it) that do not follow the one before, or are at no place
+    of a file (MappedFileQueue#tryCreateMappedFile).
+    """
     for before, file in zip((None, *queue.files), queue.files, strict=False):
         place = int(file.name)
+        if place > queue.end * UNIT_SIZE and not queue.batch:
+            return
         if file.size and place != (int(before.name) + before.size if before else place - place % file.size):
             yield file
 
