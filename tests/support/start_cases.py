@@ -609,7 +609,7 @@ QUEUES = (
     row("gaps in queue offsets", NO_GROUP, base=GAPS),
     row("gaps, and a wrong unit", unit(NEXT, 60, 30, 7),
         bad("wrong_units", count=54), base=GAPS),
-    row("gaps, and a file moved", moved(NEXT, f"consumequeue/Orders/0/{3600:020d}"), *[bad("queue_files.stray")] * 2,
+    row("gaps, and a file moved", moved(NEXT, f"consumequeue/Orders/0/{3600:020d}"), bad("queue_files.stray"),
         bad("wrong_units"), base=GAPS),
     row("a deleted topic's messages", without("consumequeue/Orders/0"), units_of(IN_FILES(0), 3, 4, 5, 6, 7),
         note("messages_not_served.doubtful"), note("queues_fewer_than_configured"), base=GONE),
