@@ -211,7 +211,8 @@ def _report(
     only_planned = bool(plan) and not options.yes
     safe = look["answer"].startswith("safe")
     start = ("" if log is None else f"put storePathCommitLog={log} into broker.conf, then ") + "start the broker"
-    verdict = "run it again with --yes" if only_planned else start if safe else "decide first"
+    decided = "decide first" if log is None else f"decide first, then {start}"
+    verdict = "run it again with --yes" if only_planned else start if safe else decided
     figures = f"{counted(len(unsafe), 'reason')} not to start, {counted(len(reasons) - len(unsafe), 'note')}"
     lines = [f"{look['answer']}: {verdict}", figures]
     planned = {"cure": ""} if only_planned else {}

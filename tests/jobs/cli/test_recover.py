@@ -101,7 +101,9 @@ def test_nothing_is_done_before_a_person_has_decided(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("with_replica", [False, True])
-def test_a_damaged_log_is_repaired_beside_it(with_replica: bool, tmp_path: Path) -> None:
+def test_a_damaged_log_is_repaired_beside_it(
+    with_replica: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Sound segments are links, but for those to which the broker goes on to write."""
     store, replica = healthy_store(tmp_path / "store", 100), tmp_path / "replica"
     shutil.copytree(store.root, replica)
@@ -119,6 +121,9 @@ def test_a_damaged_log_is_repaired_beside_it(with_replica: bool, tmp_path: Path)
     assert [path.stat().st_nlink for path in segments] == [2, 1, *[2] * (len(segments) - 3), 1]
     if with_replica:
         assert segments[1].read_bytes() == (replica / "commitlog" / segments[1].name).read_bytes()
+    for offsets in store.root.glob("config/consumerOffset.json*"):
+        offsets.unlink()
+    assert text_of(store, capsys)[0] == f"not safe to start: decide first, then {done.report['next']}"
 
 
 def test_the_work_may_be_in_the_backup_of_the_store(tmp_path: Path) -> None:
