@@ -30,7 +30,6 @@ from udfs.files.build import batch_of, file_row
 from udfs.files.rocksdb_pairs import (
     ComparedPart,
     ComparePairs,
-    PlannedTable,
     QueueEnds,
     QueuePart,
     UnitSlice,
@@ -47,24 +46,6 @@ def live_runs(table: QueueRuns) -> list[Int64s]:
     """Run numbers of each queue's last life."""
     numbers = np.flatnonzero(table.plan().runs["in_last_life"])
     return np.split(numbers, np.flatnonzero(np.diff(table.keys[numbers])) + 1) if len(numbers) else []
-
-
-def plan_slices(reading: LogReading) -> list[UnitSlice]:
-    """Units that stay, by queue and queue offset: of the last life, the last one of each queue offset."""
-    table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
-    slices: list[UnitSlice] = []
-    for runs in live_runs(table):
-        queue = table.queue_at(runs[0])
-        taken: list[tuple[int, int]] = []
-        of_queue: list[UnitSlice] = []
-        for run in reversed(runs.tolist()):
-            first, count = int(firsts[run]), int(table.runs.counts[run])
-            for begin, end in _free(taken, max(first, 0), first + count):
-                at = int(table.runs.begins[run]) + begin - first
-                units = reading.scans[table.scan_of_run[run]].units.path
-                of_queue.append(UnitSlice(*queue, begin, units, at, end - begin))
-        slices += sorted(of_queue, key=lambda part: part.queue_offset)
-    return slices
 
 
 def _free(taken: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
@@ -152,8 +133,17 @@ class DatabasePlan:
 
 
 def plan_database(reading: LogReading) -> DatabasePlan:
-    """The database of the queues' last lives."""
-    slices = plan_slices(reading)
+    """The database of the queues' last lives: of the units of a queue offset the last one."""
+    table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
+    slices: list[UnitSlice] = []
+    for runs in live_runs(table):
+        queue, taken = table.queue_at(runs[0]), list[tuple[int, int]]()
+        for run in reversed(runs.tolist()):
+            first, count = int(firsts[run]), int(table.runs.counts[run])
+            units = reading.scans[table.scan_of_run[run]].units.path
+            for begin, end in _free(taken, max(first, 0), first + count):
+                at = int(table.runs.begins[run]) + begin - first
+                slices.append(UnitSlice(*queue, begin, units, at, end - begin))
     slices.sort(key=lambda part: (*rocksdb_queues.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
     return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
 
@@ -163,7 +153,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
     parts = enumerate(in_parts(plan.slices, _PAIRS_A_FILE))
-    jobs = [PlannedTable(f"default-{number:06d}.sst", part) for number, part in parts]
+    jobs = [(f"default-{number:06d}.sst", part) for number, part in parts]
     written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
     ends, dispatched = ends_of_queues(reading, plan.slices)
     beside = locations.join(tables, "offset.sst")
@@ -171,7 +161,7 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     units, offsets = rocksdb_queues.FAMILIES
     directory = locations.join(place.made, name)
     files.make_directory(directory)
-    rocksdb.make_database(directory, {units: [table.path for table in written], offsets: [beside]})
+    rocksdb.make_database(directory, {units: written, offsets: [beside]})
     _check(directory, plan, reading.begin, runner)
     sizes = sorted(files.tree_sizes(directory).items())
     contents = durable.contents_on_disk(

@@ -1,4 +1,1 @@
-"""Index files: key hashes to commit-log offsets.
-
-``index_file``: staged rows, and the hash table of them, ``index_check`` compares a file's entries with the log's.
-"""
+"""Index files (key hashes to commit-log offsets): made and read by ``index_file``, compared by ``index_check``."""

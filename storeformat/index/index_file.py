@@ -6,16 +6,6 @@ FORMAT.md has the layout. ``index_count`` is the number of the next entry and be
 Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order.
 One value crosses files: a new file gets the end of the previous one as its start *and* end, the first entry's
 ``time_diff`` counts from there, and only then the start becomes the first entry's own.
-
-Index entries before they have a number, a slot and a file: rows in ``putKey`` order.
-
-===  ===================  =============================================================================================
- 0   key_hash             int32, little-endian; ``TAG_MARK`` is set in it where the key is of TAGS
- 4   offset               int64, commit-log offset of the record
-12   store_timestamp      int64, of the record, in milliseconds
-===  ===================  =============================================================================================
-
-Not a broker format: scans stage these rows for ``index_file`` and ``index_check``.
 """
 
 from __future__ import annotations
@@ -32,6 +22,7 @@ from storeformat.javacompat import EPOCH, index_key_hashes, java_hash
 from storeformat.kernels import numpy_kernels
 
 ROW = np.dtype([("key_hash", "<i4"), ("offset", "<i8"), ("store_timestamp", "<i8")])
+"""An entry before it has a number and a file, as scans stage it in ``putKey`` order."""
 TAG_MARK = -(1 << 31)  # set in the key_hash of TAGS rows; stored hashes are never negative
 
 
@@ -105,9 +96,8 @@ def index_file_size(slots: int, max_index_num: int) -> int:
 
 
 def capacity_of_file(file_size: int, read: Read) -> tuple[int, int] | None:
-    """Slots and entry places of a *full* index file, derived from its content; None if it is not full. A full
-    file has ``index_count == max_index_num``; the rest of its length is slots. The slot of the last entry must name it
-    as the newest, and the header must have its offset.
+    """Slots and entry places of a *full* index file (``index_count == max_index_num``), else None: the slot of the last
+    entry names it as the newest, and the header has its offset.
     """
     header = parse_header(read(0, HEADER_SIZE))
     max_index_num = header.index_count
@@ -141,15 +131,14 @@ def build_index_file(
     start: IndexHeader | None = None,
     count_every_put: bool = False,
 ) -> IndexHeader:
-    """Write entries, slots and header of one index file; unwritten bytes must read as zero. ``chunks``: key hashes
-    (non-negative), commit-log offsets and store times in commit-log order. ``start``: the ``first_header``.
-    ``count_every_put``: count slots as brokers before 4.7.1.
+    """Write entries, slots and header of one index file; unwritten bytes must read as zero. ``chunks``: up to
+    ENTRIES_AT_ONCE key hashes (non-negative), commit-log offsets and store times in commit-log order. ``start``: the
+    ``first_header``. ``count_every_put``: count slots as brokers before 4.7.1.
     """
     header, capacity = start or first_header(), max_index_num - 1
     slot_table = np.zeros(slots, dtype=np.int32)
     packed = np.empty(min(ENTRIES_AT_ONCE, capacity), dtype=ENTRY)
-    put_entries = numpy_kernels.put_entries
-    for key_hashes, phy_offsets, store_timestamps in _pieces(chunks):
+    for key_hashes, phy_offsets, store_timestamps in chunks:
         number, size = header.index_count, len(key_hashes)
         end = header.entries + size
         if end > capacity:
@@ -159,7 +148,9 @@ def build_index_file(
             first_diff = time_diff(times[0], header.begin_timestamp)
             header = replace(header, begin_timestamp=times[0], begin_phy_offset=offsets[0])
         entries = packed[:size]
-        put_entries(key_hashes, phy_offsets, store_timestamps, header.begin_timestamp, number, slot_table, entries)
+        numpy_kernels.put_entries(
+            key_hashes, phy_offsets, store_timestamps, header.begin_timestamp, number, slot_table, entries
+        )
         if number == 1:
             entries["time_diff"][0] = first_diff
         write(entries_position(slots) + ENTRY_SIZE * number, entries.view(np.uint8).data)
@@ -182,15 +173,6 @@ def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
     return min(max(millis // 1000, 0), 0x7FFFFFFF)
 
 
-def _pieces(
-    chunks: Iterable[tuple[Int32s, Int64s, Int64s]],
-) -> Iterable[tuple[Int32s, Int64s, Int64s]]:
-    for key_hashes, phy_offsets, store_timestamps in chunks:
-        for begin in range(0, len(key_hashes), ENTRIES_AT_ONCE):
-            part = slice(begin, begin + ENTRIES_AT_ONCE)
-            yield key_hashes[part], phy_offsets[part], store_timestamps[part]
-
-
 _LAST_NAME_MS = int(
     (datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=timezone.utc) - EPOCH) / timedelta(milliseconds=1)
 )
@@ -198,12 +180,10 @@ _WESTMOST_ZONE_MS = 12 * 3600 * 1000
 
 
 def index_file_names(begin_timestamps: Sequence[int]) -> list[str]:
-    """Ascending file names (17 digits yyyyMMddHHmmssSSS) from begin timestamps. The broker loads files by name and
-    names new ones with its local wall clock, so these use the westmost zone (UTC-12). Repeated or invalid times move
-    on.
+    """Ascending file names (yyyyMMddHHmmssSSS) from begin timestamps. The broker loads files by name and names new ones
+    with its local wall clock, so these use the westmost zone (UTC-12). Repeated or invalid times move on.
     """
-    names = []
-    previous = -1
+    names, previous = [], -1
     for number, timestamp in enumerate(begin_timestamps):
         latest = _LAST_NAME_MS - (len(begin_timestamps) - 1 - number)
         previous = min(max(timestamp - _WESTMOST_ZONE_MS, previous + 1), latest)
@@ -226,19 +206,10 @@ def key_hash(topic: str, key: str) -> int:
     return int(index_key_hashes(java_hash(f"{topic}#{key}")))
 
 
-@dataclass(frozen=True)
-class IndexEntry:
-    """An entry of an index file and its number."""
-
-    number: int
-    key_hash: int
-    phy_offset: int
-    time_diff: int
-    prev_index: int
-
-
-def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[IndexEntry]:
-    """Yield the entries in a key hash's slot, newest first. Stops at a loop, which a broker can follow for ever."""
+def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[tuple[int, int, int]]:
+    """Yield key hash, offset and ``time_diff`` of the entries in a slot, newest first. Stops at a loop, which a broker
+    can follow for ever.
+    """
     last = min(header.index_count, 0x7FFFFFFF // ENTRY_SIZE)  # of a file that a broker can map
     seen = np.zeros(last + 1, bool)
     number = _int32(read(HEADER_SIZE + SLOT_SIZE * (hashed % slots), SLOT_SIZE))
@@ -247,11 +218,10 @@ def chain(read: Read, header: IndexHeader, slots: int, hashed: int) -> Iterator[
         content = read(entries_position(slots) + ENTRY_SIZE * number, ENTRY_SIZE)
         if len(content) < ENTRY_SIZE:
             return
-        entry = IndexEntry(number, *np.frombuffer(content, dtype=ENTRY)[0].tolist())
-        if entry.time_diff < 0:
+        key_hash, phy_offset, seconds, number = np.frombuffer(content, dtype=ENTRY)[0].tolist()
+        if seconds < 0:
             return
-        yield entry
-        number = entry.prev_index
+        yield key_hash, phy_offset, seconds
 
 
 def is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
@@ -270,12 +240,12 @@ def select_phy_offsets(
     Times have whole seconds, so tight bounds can miss a message. Other keys with the same hash are included.
     """
     found: list[int] = []
-    for entry in chain(read, header, slots, hashed):
+    for key_hash, phy_offset, seconds in chain(read, header, slots, hashed):
         if len(found) >= max_num:
             break
-        time = header.begin_timestamp + entry.time_diff * 1000
-        if entry.key_hash == hashed and begin <= time <= end:
-            found.append(entry.phy_offset)
+        time = header.begin_timestamp + seconds * 1000
+        if key_hash == hashed and begin <= time <= end:
+            found.append(phy_offset)
         if time < begin:
             break
     return found

@@ -1,13 +1,8 @@
 """Staged runs -> consume-queue, ext and index files, inside a Spark task.
 
-Each task makes whole files from slices of staged rows, so no two tasks touch one file and the bytes do not depend on
-the task. Each file is written and read back.
-
-Make a file in a task: write a draft, read it back, then rename it, and report it.
-
-The driver gets SHA-256, end of data and counts of the bytes on storage. A task that runs again, or twice, writes the
-same bytes to the same name. Rows of files are Arrow columns, because there may be a hundred thousand: path and 60 bytes
-each, where objects take a kilobyte.
+Each task makes whole files, so no two tasks touch one file and the bytes do not depend on the task: it writes a draft,
+reads it back, then renames it. Run again, or twice, it writes the same bytes to the same name. Rows of files are Arrow
+columns, because there may be a hundred thousand: path and 60 bytes each, where objects take a kilobyte.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ import pyarrow as pa
 from storeformat.arrays import Int32s, Int64s, Structs, sum_of_offsets
 from storeformat.errors import TotalsDisagree
 from storeformat.index import index_file
-from storeformat.index.index_file import ROW
+from storeformat.index.index_file import ENTRY_SIZE, ROW, IndexHeader, entries_position
 from storeformat.javacompat import decode_java_utf8
 from storeformat.log.segments import Segment, segment_with
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
@@ -126,8 +121,7 @@ class OutputDirectory:
         return self.make(path, write, read_back)
 
 
-_READ_CHUNK = index_file.ENTRY_SIZE * (1 << 16)
-_ROWS_AT_A_TIME = 1 << 16
+_READ_CHUNK = ENTRY_SIZE * (1 << 16)
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,6 @@ class PlannedQueueFile:
 
     @property
     def path(self) -> str:
-        """Path below the output."""
         return _path(self.directory, self.queue, self.base)
 
 
@@ -155,9 +148,9 @@ def _path(directory: str, queue: tuple[str, int], base: int) -> str:
 
 @dataclass(frozen=True)
 class PlannedQueueFiles:
-    """Files of one kind of queue as a table (objects would take a kilobyte each): rows of ``FILE``, whose keys are
-    number into ``topics`` << 32 | queue id. Slices may have a column ``ext_number``: the number in consumequeue_ext of
-    their first unit, whose address replaces the tags code; -1 for none.
+    """Files of one kind of queue as a table: rows of ``FILE``, whose keys are number into ``topics`` << 32 | queue id.
+    Slices may have a column ``ext_number``: the number in consumequeue_ext of their first unit, whose address replaces
+    the tags code; -1 for none.
     """
 
     directory: str
@@ -276,11 +269,9 @@ class BuildFiles:
             return
         for units, row in zip(pieces, table, strict=True):
             if row["ext_number"] >= 0:
-                units["tags_code"] = consume_queue_ext.addresses(
-                    int(row["ext_number"]),
-                    1 if row["filler"] else len(units),
-                    self.settings.number(EXT_SIZE),
-                )
+                count = 1 if row["filler"] else len(units)
+                first, size = int(row["ext_number"]), self.settings.number(EXT_SIZE)
+                units["tags_code"] = consume_queue_ext.addresses(first, count, size)
             yield units
 
     def _tally(self, stored: memoryview, file: PlannedQueueFile, readers: Readers) -> Totals:
@@ -307,29 +298,26 @@ class BuildFiles:
             entry = readers.rows(file.previous[0], ROW, file.previous[1], 1)[0]
             start = index_file.first_header(int(entry["store_timestamp"]), int(entry["offset"]))
         slots, size = self.settings.number(SLOTS), self.settings.index_file_size
-        header = start
+        header, end = start, 0
 
         def write(writer: files.FileWriter) -> None:
-            nonlocal header
-            header = index_file.build_index_file(
+            nonlocal header, end
+            chunks, most, every = (
                 _entry_chunks(file.slices, readers),
-                slots,
                 self.settings.number(ENTRIES),
-                writer.write_at,
-                start=start,
-                count_every_put=self.count_every_put,
+                self.count_every_put,
             )
-            writer.finish(stored_size(self.output.root, self._data_size(header), size))
+            header = index_file.build_index_file(
+                chunks, slots, most, writer.write_at, start=start, count_every_put=every
+            )
+            end = entries_position(slots) + ENTRY_SIZE * (1 + header.entries)
+            writer.finish(stored_size(self.output.root, end, size))
 
-        return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, size, header))
+        return self.output.make(file.path, write, lambda draft: self._read_back(file.path, draft, header, end))
 
-    def _data_size(self, header: index_file.IndexHeader) -> int:
-        return index_file.entries_position(self.settings.number(SLOTS)) + index_file.ENTRY_SIZE * (1 + header.entries)
-
-    def _read_back(self, path: str, draft: str, size: int, written: index_file.IndexHeader) -> tuple[Content, Totals]:
+    def _read_back(self, path: str, draft: str, written: IndexHeader, end: int) -> tuple[Content, Totals]:
         digest, total = hashlib.sha256(), 0
-        first_entry = index_file.entries_position(self.settings.number(SLOTS)) + index_file.ENTRY_SIZE
-        end = self._data_size(written)
+        size, first_entry = self.settings.index_file_size, entries_position(self.settings.number(SLOTS)) + ENTRY_SIZE
         edges = [*range(0, first_entry, _READ_CHUNK), *range(first_entry, end, _READ_CHUNK), end]
         buffer = memoryview(bytearray(_READ_CHUNK))
         with files.RangeReader(draft) as reader:
@@ -361,7 +349,7 @@ def staged_units(file: PlannedQueueFile, readers: Readers, kind: np.dtype[np.voi
 
 
 def _ext_units(file: PlannedQueueFile, readers: Readers) -> Iterator[Structs]:
-    for source, begin, count in file.slices.steps(_ROWS_AT_A_TIME):
+    for source, begin, count in file.slices.steps(1 << 16):
         units = readers.rows(source, consume_queue.UNIT, begin, count)
         times = readers.rows(times_path(source), TIME, begin, count)
         yield consume_queue_ext.pack_units(units["tags_code"], times)
@@ -369,8 +357,8 @@ def _ext_units(file: PlannedQueueFile, readers: Readers) -> Iterator[Structs]:
 
 def _entry_chunks(slices: Slices, readers: Readers) -> Iterator[tuple[Int32s, Int64s, Int64s]]:
     """Staged columns of a file in pieces; each is overwritten by the next."""
-    buffer = bytearray(_ROWS_AT_A_TIME * ROW.itemsize)
-    for source, begin, count in slices.steps(_ROWS_AT_A_TIME):
+    buffer = bytearray(index_file.ENTRIES_AT_ONCE * ROW.itemsize)
+    for source, begin, count in slices.steps(index_file.ENTRIES_AT_ONCE):
         rows = readers.rows(source, ROW, begin, count, buffer)
         yield rows["key_hash"], rows["offset"], rows["store_timestamp"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Int64s, Structs, sum_of_offsets
+from storeformat.arrays import Int64s, Structs
 from storeformat.queues import consume_queue
 from storeformat.queues.queue_check import Limits, Pairs, PairsComparison, compare_pairs
 from storeformat.storage import files, locations, rocksdb
@@ -29,14 +29,6 @@ class UnitSlice:
     count: int
 
 
-@dataclass(frozen=True)
-class PlannedTable:
-    """One sorted file to make, from the slices in order."""
-
-    path: str
-    slices: tuple[UnitSlice, ...]
-
-
 def staged_values(part: UnitSlice, readers: Readers) -> Iterator[tuple[Int64s, Structs]]:
     """Queue offsets and values of a slice's units, in batches."""
     for begin in range(0, part.count, PAIRS_AT_A_TIME):
@@ -56,34 +48,21 @@ class QueueEnds:
     first: tuple[int, int]
     last: tuple[int, int]
 
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        for name, (queue_offset, phy_offset) in ((rocksdb_queues.MAX, self.last), (rocksdb_queues.MIN, self.first)):
-            key = rocksdb_queues.end_key(self.topic.encode(), self.queue_id, name)
-            yield key, rocksdb_queues.ENDS.pack(phy_offset, queue_offset)
-
-
-@dataclass(frozen=True)
-class WrittenTable:
-    """A sorted file and its number of pairs."""
-
-    path: str
-    pairs: int
-
 
 @dataclass(frozen=True)
 class WriteTables:
-    """Writes sorted files of units into ``directory``."""
+    """Writes sorted files of units into ``directory``, by name and slices; yields their paths."""
 
     directory: str
 
-    def __call__(self, planned: Iterator[PlannedTable]) -> Iterator[WrittenTable]:
+    def __call__(self, planned: Iterator[tuple[str, Sequence[UnitSlice]]]) -> Iterator[str]:
         with Readers() as readers:
-            for file in planned:
-                path = locations.join(self.directory, file.path)
+            for name, slices in planned:
+                path = locations.join(self.directory, name)
                 draft = files.draft_of(path, self.directory)
-                rocksdb.write_sorted_file(draft, rocksdb_queues.FAMILIES[0], _pairs(file.slices, readers))
+                rocksdb.write_sorted_file(draft, rocksdb_queues.FAMILIES[0], _pairs(slices, readers))
                 files.settle(draft, path)
-                yield WrittenTable(path, sum(part.count for part in file.slices))
+                yield path
 
 
 def _pairs(slices: Sequence[UnitSlice], readers: Readers) -> Iterator[tuple[bytes, bytes]]:
@@ -99,8 +78,11 @@ def _rows(content: bytes, width: int) -> Iterator[bytes]:
 
 def write_ends(path: str, ends: Sequence[QueueEnds], dispatched: int) -> None:
     """Write the sorted file of the family ``offset``; ``dispatched`` is the end of the last queued record."""
-    pairs = {key: value for queue in ends for key, value in queue.pairs()}
-    pairs[rocksdb_queues.CHECKPOINT_KEY] = rocksdb_queues.OFFSET.pack(dispatched)
+    pairs = {rocksdb_queues.CHECKPOINT_KEY: rocksdb_queues.OFFSET.pack(dispatched)}
+    for queue in ends:
+        for name, (queue_offset, phy_offset) in ((rocksdb_queues.MAX, queue.last), (rocksdb_queues.MIN, queue.first)):
+            key = rocksdb_queues.end_key(queue.topic.encode(), queue.queue_id, name)
+            pairs[key] = rocksdb_queues.ENDS.pack(phy_offset, queue_offset)
     rocksdb.write_sorted_file(path, rocksdb_queues.FAMILIES[1], sorted(pairs.items()))
 
 
@@ -118,12 +100,11 @@ class QueuePart:
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """Comparison of a part; ``offset_sum`` is of the database's commit-log offsets."""
+    """Comparison of a part."""
 
     topic: bytes
     queue_id: int
     found: PairsComparison
-    offset_sum: int
 
 
 @dataclass(frozen=True)
@@ -143,26 +124,15 @@ class ComparePairs:
 
     def _compare(self, part: QueuePart, queues: RocksDbQueues, readers: Readers) -> ComparedPart:
         limits = Limits(self.log_begin, self.dispatched, part.last, self.unread)
-        total, sum_ = PairsComparison(), 0
-        at = part.begin
+        total, at = PairsComparison(), part.begin
+        none = Pairs(np.zeros(0, np.int64), np.zeros(0, VALUE))
         for slice_ in part.slices:
-            for offsets, values in staged_values(slice_, readers):
-                end = int(offsets[-1]) + 1
-                there = list(queues.units((part.topic, part.queue_id), at, end))
-                total = total.plus(compare_pairs(Pairs(offsets, values), _joined(there), limits))
-                sum_ += _sum(there)
+            for expected in staged_values(slice_, readers):
+                end = int(expected[0][-1]) + 1
+                there = [none, *queues.units((part.topic, part.queue_id), at, end)]
+                found = Pairs(*map(np.concatenate, zip(*there, strict=True)))
+                total = total.plus(compare_pairs(Pairs(*expected), found, limits))
                 at = end
-        for there_one in queues.units((part.topic, part.queue_id), at, part.end):
-            total, sum_ = total.plus(compare_pairs(_joined([]), Pairs(*there_one), limits)), sum_ + _sum([there_one])
-        return ComparedPart(part.topic, part.queue_id, total, sum_ % (1 << 64))
-
-
-def _joined(there: Sequence[tuple[Int64s, Structs]]) -> Pairs:
-    return Pairs(
-        np.concatenate([np.zeros(0, np.int64), *(offsets for offsets, _ in there)]),
-        np.concatenate([np.zeros(0, VALUE), *(values for _, values in there)]),
-    )
-
-
-def _sum(there: Sequence[tuple[Int64s, Structs]]) -> int:
-    return sum(sum_of_offsets(values["phy_offset"].astype(np.int64)) for _, values in there)
+        for more in queues.units((part.topic, part.queue_id), at, part.end):
+            total = total.plus(compare_pairs(none, Pairs(*more), limits))
+        return ComparedPart(part.topic, part.queue_id, total)

@@ -1,8 +1,4 @@
-"""Files of a store against the staged runs of its log, inside a Spark task.
-
-The counterpart of ``build``: same plan and slices, but the bytes are compared instead of written. Each task gets whole
-files and returns one small row a file.
-"""
+"""Files of a store against the staged runs of its log, inside a Spark task: the counterpart of ``build``."""
 
 from __future__ import annotations
 

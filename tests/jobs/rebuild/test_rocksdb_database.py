@@ -152,7 +152,7 @@ def test_a_database_that_lacks_a_pair_is_never_finished(tmp_path: Path, monkeypa
     write = rocksdb_database.WriteTables.__call__
 
     def lossy(self: Any, planned: Any) -> Any:
-        return write(self, (replace(file, slices=file.slices[1:]) for file in planned))
+        return write(self, ((name, slices[1:]) for name, slices in planned))
 
     monkeypatch.setattr(rocksdb_database.WriteTables, "__call__", lossy)
     with pytest.raises(TotalsDisagree, match="does not match the log"):

@@ -319,7 +319,7 @@ def test_the_checkpoint(dispatched: int | None, units: int, *, unclean: bool, cu
 
 
 def compared(queue: tuple[bytes, int], **found: Any) -> ComparedPart:
-    return ComparedPart(*queue, PairsComparison(**found), 0)
+    return ComparedPart(*queue, PairsComparison(**found))
 
 
 def test_of_each_queue_the_first_difference_is_shown_and_all_are_counted() -> None:
