@@ -96,10 +96,9 @@ def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
 
 def _repaired_before(root: str, options: RecoverOptions) -> str | None:
     """The repaired log of the newest publish, if broker.conf does not name it yet."""
-    finished = [item.journal for item in swap.swaps(root) if item.journal.state == swap.FINISHED]
-    if not finished or finished[-1].kind != swap.PUBLISH:
+    if (newest := swap.newest_publish(swap.swaps(root))) is None:
         return None
-    log = finished[-1].log.directories[0]
+    log = newest.journal.log.directories[0]
     named = commit_log_directories(root, read_settings(options.broker_conf, options.settings))
     is_repaired = log.startswith(locations.join(root, _REPAIRED_LOG)) and files.exists(log)
     return log if is_repaired and log not in named else None

@@ -16,7 +16,7 @@ are left out: they start at the first message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ from storeformat.store.config.config_files import (
     OFFSETS,
     OFFSETS_WITH_LIGHT_GROUPS,
     SYSTEM_GROUPS,
-    ConfigCopy,
     DataVersion,
     FileState,
     Offsets,
@@ -45,7 +44,6 @@ from storeformat.store.config.config_files import (
     read_offsets,
 )
 from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store, rocksdb_queues
-from storeformat.store.settings import Settings
 from udfs.log.subscriptions import Subscription
 
 BEGIN, TIME = "begin of the queue", "time"
@@ -97,40 +95,25 @@ def choose(
 ) -> list[ChosenOffset]:
     """Choose offsets; ``copies`` by descending trust, ``at`` the offsets of a reset time, which retry topics ignore."""
     sound = bool(copies) and copies[0].is_whole
-    chosen = list(_from_copies(copies, ranges))
+    copied: dict[tuple[str, str, int], tuple[int, str]] = {}
+    for copy in reversed(copies):
+        for key, queues in copy.offsets.items():
+            copied.update({(*key, queue_id): (found, copy.source) for queue_id, found in queues.items()})
+    chosen = []
+    for (topic, group, queue_id), (found, source) in copied.items():
+        known = ranges.of(topic, queue_id)
+        offset = found if known is None else min(found, highest_committed(group, known[1]))
+        if offset >= 0:
+            chosen.append(ChosenOffset(topic, group, queue_id, offset, source, found, known))
     if not sound or at is not None:
-        chosen += _from_log(copies, ranges, frozenset() if sound else subscriptions)
+        for topic, group in {(topic, group) for topic, group, _ in copied} | (frozenset() if sound else subscriptions):
+            for queue_id in [] if group.startswith(SYSTEM_GROUPS) else ranges.queues(topic):
+                if (topic, group, queue_id) not in copied:
+                    begin, end = ranges.known[topic, queue_id]
+                    chosen.append(ChosenOffset(topic, group, queue_id, begin, BEGIN, None, (begin, end)))
     if at is not None:
         chosen = [_at_time(one, at) for one in chosen]
     return sorted(chosen, key=lambda one: (one.topic, one.group, one.queue_id))
-
-
-def _from_copies(copies: Sequence[OffsetsCopy], ranges: QueueRanges) -> Iterator[ChosenOffset]:
-    taken: set[tuple[str, str, int]] = set()
-    for copy in copies:
-        for (topic, group), queues in copy.offsets.items():
-            for queue_id, found in queues.items():
-                if (topic, group, queue_id) in taken:
-                    continue
-                taken.add((topic, group, queue_id))
-                known = ranges.of(topic, queue_id)
-                offset = found if known is None else min(found, highest_committed(group, known[1]))
-                if offset >= 0:
-                    yield ChosenOffset(topic, group, queue_id, offset, copy.source, found, known)
-
-
-def _from_log(
-    copies: Sequence[OffsetsCopy], ranges: QueueRanges, subscriptions: frozenset[Subscription]
-) -> Iterator[ChosenOffset]:
-    copied = {(*key, queue) for copy in copies for key, queues in copy.offsets.items() for queue in queues}
-    read = {(topic, group) for topic, group, _ in copied} | subscriptions
-    for topic, group in sorted(read):
-        if group.startswith(SYSTEM_GROUPS):
-            continue
-        for queue_id in ranges.queues(topic):
-            if (topic, group, queue_id) not in copied:
-                begin, end = ranges.known[topic, queue_id]
-                yield ChosenOffset(topic, group, queue_id, begin, BEGIN, None, (begin, end))
 
 
 def _at_time(one: ChosenOffset, at: Mapping[TopicQueue, int]) -> ChosenOffset:
@@ -207,12 +190,12 @@ class OffsetsPlan:
         return found
 
 
-def refuse_where_unread(store: OpenedStore, settings: Settings) -> None:
+def refuse_where_unread(store: OpenedStore) -> None:
     """Refuse if the broker would not read the file: with RocksDB queues, RocksDBConsumerOffsetManager#merge takes it in
     only from 5.3.2 on; ``configManagerVersion=v2`` has another database (ConsumerOffsetManagerV2).
     """
     kept = queues_of(store)
-    if settings.text("configManagerVersion") == "v2":
+    if store.settings.text("configManagerVersion") == "v2":
         raise Refused(
             "a broker with configManagerVersion=v2 keeps committed offsets in a database, which is not made here",
             path=locations.join(store.root, CONFIG, "rdb"), found="configManagerVersion=v2",
@@ -312,14 +295,11 @@ def read_copies(store: OpenedStore, replicas: Sequence[str] = ()) -> list[Offset
 
 
 def _copies_in(root: str, name: str, light: bool) -> list[OffsetsCopy]:
-    found = read_offsets(root, enable_lmq=light)
-    return [_read(found.main, name or "file"), _read(found.backup, f"{name} .bak".strip())]
-
-
-def _read(copy: ConfigCopy, source: str) -> OffsetsCopy:
-    offsets, version = copy.value or {}, None
-    if copy.content in (FileState.SOUND, FileState.TORN):
-        version = data_version(copy.text)
-        if copy.content is FileState.TORN:
-            offsets, source = offsets_before_tear(copy.text), f"{source}, before its tear"
-    return OffsetsCopy(source, copy.path, copy.content, copy.modified_ms, version, offsets)
+    found, copies = read_offsets(root, enable_lmq=light), []
+    for copy, source in ((found.main, name or "file"), (found.backup, f"{name} .bak".strip())):
+        is_torn = copy.content is FileState.TORN
+        offsets = offsets_before_tear(copy.text) if is_torn else copy.value or {}
+        version = data_version(copy.text) if is_torn or copy.content is FileState.SOUND else None
+        shown = f"{source}, before its tear" if is_torn else source
+        copies.append(OffsetsCopy(shown, copy.path, copy.content, copy.modified_ms, version, offsets))
+    return copies

@@ -16,7 +16,6 @@ from jobs.publish import swap
 from jobs.publish.swap import (
     FINISHED,
     JOURNAL,
-    LAST_SEQUENCE,
     PUBLISH,
     RESTORE,
     STAGING,
@@ -88,8 +87,7 @@ def stopped_store(root: str, *, dry_run: bool) -> Iterator[None]:
 def refuse_mapped_log(directories: Sequence[str]) -> None:
     """Refuse if a process maps the log: a broker that is still loading has not taken its lock yet."""
     for log in directories:
-        process = broker_lock.mapped_by(log)
-        if process is not None:
+        if (process := broker_lock.mapped_by(log)) is not None:
             raise Refused(
                 f"the store is live: process {process} has its log mapped into memory",
                 path=log, advice="stop the broker first",
@@ -103,7 +101,7 @@ def unfinished(known: Sequence[Swap]) -> Swap | None:
 
 def next_sequence(known: Sequence[Swap]) -> int:
     """Number of the next swap; after the last number the order follows the names, which are times."""
-    return min(1 + max((item.journal.sequence for item in known), default=0), LAST_SEQUENCE)
+    return min(1 + max((item.journal.sequence for item in known), default=0), swap.LAST_SEQUENCE)
 
 
 def would_settle(item: Swap, how: str) -> dict[str, Any]:
@@ -117,12 +115,10 @@ def swap_report(
 ) -> Report:
     """The report of a swap, with the answer of ``preflight`` first."""
     placed = facts.get("replaced") or facts.get("restored") or ["nothing"]
-    done = ("would be " if options.dry_run else "") + job.removesuffix("e") + "ed"
+    facts["verdict"] = ("would be " if options.dry_run else "") + job.removesuffix("e") + "ed"
     if "answer" in facts:
-        facts["verdict"] = f"{done}, {facts['answer']}"
+        facts["verdict"] += f", {facts['answer']}"
         facts["next"] = step_after(facts, options.store, options.broker_conf)
-    else:
-        facts["verdict"] = done
     kept = f"; what was there is in {BACKUP}/{facts['backup']}" if facts.get("backup") else ""
     facts["figures"] = ", ".join(placed) + kept
     return reporter.report(job, **facts)
@@ -210,16 +206,13 @@ def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None
     """Check an interrupted swap as ``check_places``; its journal may lead only into the store or its rebuild."""
     moved = [place.path for place in item.journal.places]
     check_places(item.root, item.journal.places, item.directory)
-    for entry in files.list_directory(item.directory) or []:
-        if entry.name == "new":
-            refuse_links(item.root, entry.path, moved)
-    if item.journal.kind == RESTORE:
-        if item.journal.source not in {one.name for one in known if one.journal.state == FINISHED}:
-            raise NotAStore(
-                "this journal restores what is no backup of the store", path=item.at(JOURNAL), found=item.journal.source
-            )
-        refuse_links(item.root, item.source, moved)
-    elif is_our_source(item, given):
+    refuse_links(item.root, item.at("new"), moved)
+    backups = {one.name for one in known if one.journal.state == FINISHED}
+    if item.journal.kind == RESTORE and item.journal.source not in backups:
+        raise NotAStore(
+            "this journal restores what is no backup of the store", path=item.at(JOURNAL), found=item.journal.source
+        )
+    if is_our_source(item, given):
         refuse_links(item.root, item.source, moved)
 
 

@@ -11,7 +11,7 @@ from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, Reporter, command, quoted
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups, swap
-from jobs.publish.swap import FINISHED, PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
+from jobs.publish.swap import PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, locations
@@ -45,8 +45,8 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         expected |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
         given = [(name, text) for name, text in expected.items() if text and name not in settings.given]
         if options.commitlog and "storePathCommitLog" not in settings.given:
-            where = expected["storePathCommitLog"]
-            facts["notes"] = [*facts["notes"], f"broker.conf must say storePathCommitLog={where}"]
+            needed = f"broker.conf must say storePathCommitLog={expected['storePathCommitLog']}"
+            facts["notes"] = [*facts["notes"], needed]
         version = None if made.broker_version == DEFAULT else made.broker_version  # it may be assumed
         facts |= start_facts(root, options.broker_conf, given, version)
     return backups.swap_report("publish", facts, reporter, options)
@@ -98,8 +98,9 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
     number = backups.next_sequence(known)
     journal = SwapJournal(PUBLISH, number, source, places, log, papers=(MANIFEST,), digest=manifest.digest)
     done = Swap(root, "", journal) if options.dry_run else backups.carry_out(root, journal)
-    made: dict[str, Any] = {"files": len(manifest.files), "file_bytes": manifest.size}
-    return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=notes, **made)
+    return backups.swap_facts(
+        done, dry_run=options.dry_run, undone=undone, notes=notes, files=len(manifest.files), file_bytes=manifest.size
+    )
 
 
 def _same_publish(item: Swap, source: str) -> bool:
@@ -111,8 +112,8 @@ def _same_publish(item: Swap, source: str) -> bool:
 
 def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> Swap | None:
     """The newest swap if it published ``source`` and emptied it, except perhaps for the manifest."""
-    newest = next((item for item in reversed(known) if item.journal.state == FINISHED), None)
-    if newest is None or newest.journal.kind != PUBLISH:
+    newest = swap.newest_publish(known)
+    if newest is None:
         return None
     left = {entry.name for entry in files.list_directory(source) or []} if files.exists(source) else {""}
     if newest.journal.source != source or not left <= {MANIFEST} or (left and not backups.holds_its_manifest(newest)):
@@ -200,15 +201,10 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
     if missing := [path for path in directories if not files.exists(path)]:
         raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
     log = SwapLog(
-        manifest.log_begin,
-        manifest.log_end,
-        directories,
-        manifest.broker_version,
-        past_damage=manifest.on_damage == "salvage",
-        as_broker=manifest.on_damage == "stop",
-    )
-    trouble = backups.log_trouble(root, log)
-    if trouble is not None:
+        manifest.log_begin, manifest.log_end, directories, manifest.broker_version,
+        past_damage=manifest.on_damage == "salvage", as_broker=manifest.on_damage == "stop",
+    )  # fmt: skip
+    if (trouble := backups.log_trouble(root, log)) is not None:
         raise Refused(
             f"the rebuild does not match the log as it is now: {trouble}",
             advice="run rebuild again, then publish; what rebuild --repair-log DIR wrote belongs into a copy of the log"
@@ -225,14 +221,10 @@ def _places(root: str, source: str, manifest: Manifest) -> tuple[SwapPath, ...]:
         parts = path.split("/")
         grown = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         paths.append(next((item for item in grown if not durable.present(locations.join(root, item))), path))
-    places = [
-        SwapPath(
-            path,
-            durable.present(locations.join(root, path)),
-            durable.present(locations.join(source, path)) or path in filled,
-        )
-        for path in dict.fromkeys(paths)
-    ]
+    places = []
+    for path in dict.fromkeys(paths):
+        is_new = durable.present(locations.join(source, path)) or path in filled
+        places.append(SwapPath(path, durable.present(locations.join(root, path)), is_new))
     if manifest.whole and durable.present(locations.join(root, ABORT)):
         places.append(SwapPath(ABORT, old=True, new=False))
     return tuple(place for place in places if place.old or place.new)

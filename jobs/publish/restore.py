@@ -91,8 +91,7 @@ def _notes(done: Swap) -> list[str]:
         notes.append("abort is back, too: the broker will recover as after a crash")
     elif durable.present(locations.join(root, ABORT)) and abort is None:
         notes.append("abort exists and stays: the broker did not stop cleanly since")
-    trouble = backups.log_trouble(root, done.journal.log)
-    if trouble is not None:
+    if (trouble := backups.log_trouble(root, done.journal.log)) is not None:
         notes.append(
             f"the log has changed since these files belonged to it: {trouble}; rebuild and publish before a start"
         )

@@ -1,8 +1,7 @@
 """Swaps: replace artefacts of a store all or nothing, by moves that can be finished or undone after any crash.
 
-``begin`` makes the directory of a swap and its journal, ``stage`` moves the new files there, ``finish`` moves the old
-ones out and the new ones in, ``undo`` does the opposite. Directories are synced between moves out and in, and at every
-change of state. Every swap has a directory below ``ROOT/backup``, which keeps what leaves the store.
+Directories are synced between moves out and in, and at every change of state. Every swap has a directory below
+``ROOT/backup``, which keeps what leaves the store.
 
 ==================  ====================================================================================
 ROOT/backup/NAME/   holds
@@ -15,16 +14,8 @@ ROOT/backup/NAME/   holds
 The journal is written when the state changes, not for a single move, because each move shows whether it happened:
 PLACE went out if NAME/PLACE exists, and came in if NAME/new/PLACE does not. So ``finish`` and ``undo`` work from every
 state after a crash, also of their own. ``abort`` leaves the store last and comes back first: a broker started on
-half a swap then runs the recovery that trusts its queues least.
-
-=========  =======================================================  ==========================
-state      means                                                    after a crash
-=========  =======================================================  ==========================
-staging    new files are on their way into NAME/new                 undone: nothing was touched
-swapping   NAME/new is complete                                     finished or undone
-finished   the new ones are in place, the old ones in NAME          done
-undone     the old ones are in place                                done
-=========  =======================================================  ==========================
+half a swap then runs the recovery that trusts its queues least. In state staging new files are on their way into
+NAME/new, and a crash means undo; in state swapping NAME/new is complete, and the swap is finished or undone.
 """
 
 from __future__ import annotations
@@ -43,10 +34,8 @@ from storeformat.store.layout import ABORT, BACKUP, CHECKPOINT, INDEX, QUEUE_KIN
 
 JOURNAL = "journal.json"
 JOURNAL_FORMAT = 1
-
 PUBLISH, RESTORE = "publish", "restore"
 STAGING, SWAPPING, FINISHED, UNDONE = "staging", "swapping", "finished", "undone"
-
 LAST_SEQUENCE = (1 << 63) - 1
 
 _TIMERS = ("timerlog", "timerwheel", "config/timercheck")
@@ -104,7 +93,6 @@ class SwapJournal:
 
     @classmethod
     def from_json(cls, data: bytes) -> SwapJournal:
-        """Parse a journal. Raises ValueError, KeyError or TypeError for any other."""
         facts: dict[str, Any] = json.loads(data)
         if facts.pop("format") != JOURNAL_FORMAT or facts["state"] not in (STAGING, SWAPPING, FINISHED, UNDONE):
             raise ValueError("another format")
@@ -115,16 +103,16 @@ class SwapJournal:
             log=SwapLog(**{**log, "directories": tuple(log["directories"])}),
             **facts,
         )
-        journal._check()
+        if not journal._is_ours():
+            raise ValueError("not what this program writes")
         return journal
 
-    def _check(self) -> None:
-        """Refuse what this program never writes."""
+    def _is_ours(self) -> bool:
         self.to_json()  # UnicodeEncodeError is a ValueError
         paths = {place.path for place in self.places}
         is_name = "/" not in self.source and self.source not in ("", ".", "..")
         is_source = self.source.startswith("/") if self.kind == PUBLISH else is_name
-        if not (
+        return (
             all(_has_its_types(row) for row in (self, self.log, *self.places))
             and is_source
             and "\0" not in self.source
@@ -135,12 +123,11 @@ class SwapJournal:
             and 0 <= self.sequence <= LAST_SEQUENCE
             and 0 <= self.log.begin <= self.log.end < 1 << 63
             and self.log.broker_version in VERSIONS
-            and self.log.directories
+            and bool(self.log.directories)
             and all(
                 type(path) is str and "\0" not in path and locations.is_local(path) for path in self.log.directories
             )
-        ):
-            raise ValueError("not what this program writes")
+        )
 
 
 def _has_its_types(row: Any) -> bool:
@@ -198,6 +185,12 @@ def swaps(root: str) -> list[Swap]:
     return sorted(found, key=lambda item: item.journal.sequence)
 
 
+def newest_publish(known: Sequence[Swap]) -> Swap | None:
+    """The newest finished swap, if it is a publish."""
+    finished = [item for item in known if item.journal.state == FINISHED]
+    return finished[-1] if finished and finished[-1].journal.kind == PUBLISH else None
+
+
 def begin(root: str, journal: SwapJournal, now: datetime | None = None) -> Swap:
     """Start a swap in a directory named by UTC time, in state staging."""
     stamp = (now or datetime.now(timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
@@ -231,7 +224,8 @@ def finish(item: Swap) -> Swap:
     places = item.journal.places
     for group in _groups(places):
         for place in group:
-            if _waits_to_go(item, place):
+            is_out = not place.old or durable.present(item.at(place.path)) or not durable.present(_home(item, place))
+            if not is_out and (not place.new or durable.present(item.new(place))):
                 durable.move(_home(item, place), item.at(place.path))
         _sync(item, group)
         for place in group:
@@ -242,13 +236,6 @@ def finish(item: Swap) -> Swap:
     item = item.saved(FINISHED, places=kept)
     tidy(item)
     return item
-
-
-def _waits_to_go(item: Swap, place: SwapPath) -> bool:
-    """True if a place's old one is not out yet, and no new one is in."""
-    if not place.old or durable.present(item.at(place.path)) or not durable.present(_home(item, place)):
-        return False
-    return not place.new or durable.present(item.new(place))
 
 
 def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
@@ -265,23 +252,18 @@ def undo(item: Swap, *, is_our_source: bool = True) -> Swap:
             _sync(item, group)
         item = item.saved(STAGING)
     if is_our_source:
-        _give_back(item)
+        places, papers = _staged(item)
+        for source, target in reversed(places + papers):
+            if durable.present(target) and not durable.present(source):
+                durable.move(target, source)
+        _sync_parents(item, (path for pair in places + papers for path in pair))
+        for source, target in papers:
+            durable.remove_file(f"{target}.draft")
+            if durable.present(target) and durable.are_equal(source, target):
+                durable.remove_file(target)
     item = item.saved(UNDONE)
     tidy(item)
     return item
-
-
-def _give_back(item: Swap) -> None:
-    """Move new files back to their source, where their names are free."""
-    places, papers = _staged(item)
-    for source, target in reversed(places + papers):
-        if durable.present(target) and not durable.present(source):
-            durable.move(target, source)
-    _sync_parents(item, (path for pair in places + papers for path in pair))
-    for source, target in papers:
-        durable.remove_file(f"{target}.draft")
-        if durable.present(target) and durable.are_equal(source, target):
-            durable.remove_file(target)
 
 
 def _groups(places: Sequence[SwapPath]) -> list[list[SwapPath]]:

@@ -2,8 +2,7 @@
 
     segments --scan--> runs in staging --plan--> files --build--> staging --check--> ready to get their final name
 
-An object store has no rename: files get their final names at once, and the manifest, written last, makes them an
-output. Every unit and entry is counted again in the written files.
+Every unit and entry is counted again in the written files.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import manifest_of, write_pieces
-from jobs.rebuild.planning import planned_bytes, refuse_if_too_large
 from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.timers import DelayOffsets, TimersPlan, plan_timers, timer_settings
 from jobs.spark import session
@@ -60,7 +58,6 @@ from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
 
-_NO_FILE = "no file"
 _QUEUE_FILES_A_TASK = 256
 _UNITS_A_TASK = (32 << 20) // consume_queue.UNIT_SIZE
 
@@ -100,12 +97,12 @@ def rebuild(
             queues.append(planning.plan_batch_queue_files(reading.scans, store.settings))
     index = planning.plan_index_files(reading.scans, store.settings, staged_timestamp)
     wanted_index = index if "index" in options.only else None
-    size = planned_bytes(queues, wanted_index, store.settings) + (database.planned_bytes if database else 0)
+    size = planning.planned_bytes(queues, wanted_index, store.settings) + (database.planned_bytes if database else 0)
     if not (options.dry_run or options.ignore_free_space):
-        refuse_if_too_large(size, place.made, reading.end - reading.begin)
+        planning.refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[pa.RecordBatch] = []
     configuration, added, notes = _topics_json(store, reading) if options.topics_json else (None, [], [])
-    offsets = timers = None
+    offsets = timers = delays = None
     if CONSUMER_OFFSETS in options.only:
         stay = "consumequeue" not in options.only
         offsets = plan_offsets(store, reading, options.replicas, options.consumer_offsets_at, files_stay=stay)
@@ -114,17 +111,21 @@ def rebuild(
     if not options.dry_run:
         parts += [_write_whole(place.made, TOPICS, configuration)] if configuration else []
         parts += [_write_whole(place.made, offsets.path, offsets.content())] if offsets else []
-        parts += [_write_timers(place, timers)] if timers is not None else []
+        parts += [_write_timers(place, timers)] if timers else []
         if database is not None:
             parts.append(rocksdb_database.build(reading, database, place, runner, kept.database))
         parts += _build_files(runner, store, queues, wanted_index, place)
         if "checkpoint" in options.only:
             checkpoint = _checkpoint(store, reading, index.end_timestamp)
             parts.append(_write_whole(place.made, CHECKPOINT, checkpoint.to_bytes()))
-    delays = _delay_offsets(options, store, reading, place, parts)
+    if DELAY_OFFSETS in options.only:  # last, as it reads the queues: those that were just made, else the store's own
+        are_made = "consumequeue" in options.only and not options.dry_run
+        delays = DelayOffsets.of(store.root, place.made if are_made else store.root, reading.last_timestamp)
+        parts += [] if options.dry_run else [_write_whole(place.made, DELAYS, delays.content())]
     rows = pa.Table.from_batches(parts, SCHEMA).sort_by("path")
     if not options.dry_run:
-        complete(place.made, options, store, reading, rows)
+        check_all_there(place.made, rows)
+        write_pieces(place.made, manifest_of(options, store, reading, rows))
     files.remove_tree(place.runs)
     facts = {
         **_counted(queues, database, wanted_index),
@@ -138,19 +139,6 @@ def rebuild(
     notes = [*(offsets.notes() if offsets else ()), *notes, *(timers.notes() if timers else ())]
     lacks_state = bool((offsets and offsets.lacks_groups) or (timers and timers.unreadable))
     return Built(place.made, reading, rows, size, facts, notes, lacks_state)
-
-
-def _delay_offsets(
-    options: RebuildOptions, store: OpenedStore, reading: LogReading, place: Workplace, parts: list[pa.RecordBatch]
-) -> DelayOffsets | None:
-    """Made last, as it reads the queues: those that were just made, else the store's own."""
-    if DELAY_OFFSETS not in options.only:
-        return None
-    are_made = "consumequeue" in options.only and not options.dry_run
-    delays = DelayOffsets.of(store.root, place.made if are_made else store.root, reading.last_timestamp)
-    if not options.dry_run:
-        parts.append(_write_whole(place.made, DELAYS, delays.content()))
-    return delays
 
 
 def _counted(
@@ -171,12 +159,10 @@ def _counted(
 
 
 def _looks_at(options: RebuildOptions) -> tuple[bytes, ...]:
-    of_topics = REAL_PROPERTIES if options.topics_json else ()
-    of_groups = SUBSCRIPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ()
-    of_timers = TIMER_PROPERTIES if TIMERS in options.only else ()
-    return tuple(
-        name for name in dict.fromkeys((*of_topics, *of_groups, *of_timers)) if name not in DISPATCH_PROPERTIES
-    )
+    names = dict.fromkeys(REAL_PROPERTIES if options.topics_json else ())
+    names |= dict.fromkeys(SUBSCRIPTION_PROPERTIES if CONSUMER_OFFSETS in options.only else ())
+    names |= dict.fromkeys(TIMER_PROPERTIES if TIMERS in options.only else ())
+    return tuple(name for name in names if name not in DISPATCH_PROPERTIES)
 
 
 def _write_timers(place: Workplace, plan: TimersPlan) -> pa.RecordBatch:
@@ -257,34 +243,26 @@ def _build_files(
     rest = iter(made)
     if index is not None:
         rows = pa.Table.from_batches(islice(rest, len(index_files)), SCHEMA)
-        check_rows("index", rows, zip((file.path for file in index_files), index.entries(), strict=True))
-        check_offsets("index", rows, index.offset_sum)
+        wanted = zip((file.path for file in index_files), index.entries(), strict=True)
+        check_rows("index", rows, wanted, index.offset_sum)
     offset_sums = {plan.files.directory: plan.offset_sum for plan in queues}
     for table, batches in tables:
         rows = pa.Table.from_batches(islice(rest, len(batches)), SCHEMA)
-        check_rows(table.directory, rows, zip(table.paths(), table.counts().tolist(), strict=True))
-        offset_sum = offset_sums.get(table.directory)
-        if offset_sum is not None:
-            check_offsets(table.directory, rows, offset_sum)
+        wanted = zip(table.paths(), table.counts().tolist(), strict=True)
+        check_rows(table.directory, rows, wanted, offset_sums.get(table.directory))
     return made
 
 
-def check_rows(what: str, rows: pa.Table, expected: Iterable[tuple[str, int]]) -> None:
-    """Check that the written files are the ``expected`` ones (path, units or entries), in order."""
+def check_rows(what: str, rows: pa.Table, expected: Iterable[tuple[str, int]], offset_sum: int | None = None) -> None:
+    """Check paths and counts of the written files, in order, and the sum of their offsets (None: any)."""
     for row, wanted in zip_longest(rows_of(rows), expected):
         if row is None or wanted is None or (row["path"], row["count"]) != wanted:
             raise TotalsDisagree(
-                f"the {what} files do not match the log",
-                path=row["path"] if row else wanted[0],
-                found=row and row["count"],
-                expected=wanted,
-            )
-
-
-def check_offsets(what: str, rows: pa.Table, offset_sum: int) -> None:
-    """Check that the offsets in the written files add up to those of the scan."""
+                f"the {what} files do not match the log", path=row["path"] if row else wanted[0],
+                found=row and row["count"], expected=wanted,
+            )  # fmt: skip
     found = sum_of_offsets(rows["offset_sum"].to_numpy())
-    if found != offset_sum:
+    if offset_sum not in (None, found):
         raise TotalsDisagree(f"the offsets in the {what} files do not add up", found=found, expected=offset_sum)
 
 
@@ -319,12 +297,6 @@ def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: in
     )
 
 
-def complete(made: str, options: RebuildOptions, store: OpenedStore, reading: LogReading, rows: pa.Table) -> None:
-    """Write the manifest after a last check of the files."""
-    check_all_there(made, rows)
-    write_pieces(made, manifest_of(options, store, reading, rows))
-
-
 def check_all_there(made: str, rows: pa.Table) -> None:
     """Check that this process sees exactly the files that the tasks wrote."""
     found = {path: size for path, size in files.tree_sizes(made).items() if not path.startswith(CLAIM)}
@@ -332,12 +304,10 @@ def check_all_there(made: str, rows: pa.Table) -> None:
     for path in (*written, *sorted(found.keys() - written.keys())):
         if found.get(path) != written.get(path):
             raise WriteFailed(
-                "output file differs from what the task wrote",
-                path=locations.join(made, path),
-                found=found.get(path, _NO_FILE),
-                expected=written.get(path, _NO_FILE),
+                "output file differs from what the task wrote", path=locations.join(made, path),
+                found=found.get(path, "no file"), expected=written.get(path, "no file"),
                 advice="every machine of the cluster must see the output, and nothing else may write to it",
-            )
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -355,14 +325,11 @@ class Workplace:
     @staticmethod
     def within(staging: str, made: str | None) -> Workplace:
         """Create the directories in ``staging``; checked files go to ``made`` if given."""
-        names = (
-            locations.join(staging, "runs"),
-            locations.join(staging, "drafts"),
-            made or locations.join(staging, "made"),
-        )
-        for directory in names:
+        runs, drafts, checked = (locations.join(staging, name) for name in ("runs", "drafts", "made"))
+        place = Workplace(runs, drafts, made or checked)
+        for directory in vars(place).values():
             files.make_directory(directory)
-        return Workplace(*names)
+        return place
 
 
 @contextmanager

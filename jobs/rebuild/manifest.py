@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
@@ -101,7 +101,6 @@ class Manifest:
 
     @property
     def data_size(self) -> int:
-        """Bytes of all files without the holes at their ends."""
         return sum(content.data_size for content in self.files.values())
 
     def roots(self) -> list[str]:
@@ -132,9 +131,11 @@ def read_manifest(directory: str) -> Manifest:
     if not files.exists(directory):
         raise MissingInput("there is no such directory", path=directory)
     if not files.exists(path):
-        empty = not files.list_directory(directory)
-        moved = "an empty one was published: what it held is in that store, and its manifest in the store's backup/"
-        advice = f"run rebuild --output first ({moved})" if empty else "run rebuild --output first"
+        advice = "run rebuild --output first"
+        if not files.list_directory(directory):
+            advice += (
+                " (an empty one was published: what it held is in that store, and its manifest in the store's backup/)"
+            )
         raise Refused("this is not a finished rebuild: it has no manifest", path=path, advice=advice)
     data = files.read_bytes(path)
     try:
@@ -171,13 +172,6 @@ def read_manifest(directory: str) -> Manifest:
     return manifest
 
 
-def _refuse_file(path: str, found: Content, expected: Content) -> NoReturn:
-    raise Refused(
-        "a file differs from what the rebuild wrote",
-        path=path, found=found, expected=expected, advice="run rebuild again",
-    )  # fmt: skip
-
-
 def _content(row: Mapping[str, Any]) -> Content:
     content = Content(int(row["size"]), int(row["data_size"]), bytes.fromhex(row["sha256"]))
     if not 0 <= content.data_size <= content.size:
@@ -207,10 +201,12 @@ def check_files(directory: str, manifest: Manifest, reporter: Reporter) -> None:
                 os.truncate(found[name], expected.size)
     names = sorted(manifest.files)
     with reporter.progress("check the rebuild", manifest.data_size) as progress:
-        rows = durable.contents_on_disk(
-            [(found[name], manifest.files[name].data_size) for name in names], progress.update
-        )
+        sizes = [(found[name], manifest.files[name].data_size) for name in names]
+        rows = durable.contents_on_disk(sizes, progress.update)
     for name, row in zip(names, rows, strict=True):
         if row != manifest.files[name]:
-            _refuse_file(found[name], row, manifest.files[name])
+            raise Refused(
+                "a file differs from what the rebuild wrote", path=found[name],
+                found=row, expected=manifest.files[name], advice="run rebuild again",
+            )  # fmt: skip
     durable.sync_all(directories)

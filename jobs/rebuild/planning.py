@@ -1,10 +1,5 @@
-"""From the scans' summaries to the planned files: pure functions on small tables, run in the driver.
-
-Queue files follow from the runs (``consume_queue.place_runs``), index files from prefix sums over the entries: entry
-number n of the log is in file n // (max_index_num - 1).
-
-Fillers take disk blocks, unlike holes, so a short log with high queue offsets can need far more space than its own
-length: a queue's first file is filled up to its first message, and each lost message between two survivors.
+"""From the scans' summaries to the planned files. Queue files follow from the runs (``consume_queue.place_runs``),
+index files from prefix sums over the entries: entry number n of the log is in file n // (max_index_num - 1).
 """
 
 from __future__ import annotations
@@ -115,10 +110,7 @@ def _planned(
 def _queue_notes(queues: Structs, table: QueueRuns) -> Iterator[dict[str, Any]]:
     for column, note in (
         ("earlier_lives", "the topic was deleted and created again: messages from before that are left out"),
-        (
-            "dropped",
-            "queue offsets occur twice, or the topic was created again in what is lost: the first record wins",
-        ),
+        ("dropped", "queue offsets occur twice, or the topic was created again in what is lost: the first record wins"),
         ("shifted", "queue offsets are missing before these messages: as in the broker they move up"),
     ):
         for queue in queues[queues[column] > 0][:LISTED]:
@@ -135,7 +127,6 @@ class IndexPlan:
     end_timestamp: int
 
     def entries(self) -> list[int]:
-        """Entries of each file."""
         return [file.slices.rows for file in self.files]
 
 
@@ -156,14 +147,11 @@ def plan_index_files(
         parts.append(staged[:0])  # begins when the one before ended
     names = index_file.index_file_names([timestamp_of(*part.first) if len(part) else end_timestamp for part in parts])
     previous = [None, *(part.last for part in parts if len(part))]
-    return IndexPlan(
-        files=[
-            PlannedIndexFile(locations.join(INDEX, name), part, before)
-            for name, part, before in zip(names, parts, previous, strict=False)
-        ],
-        offset_sum=sum(scan.entries.offset_sum for scan in scans) % (1 << 64),
-        end_timestamp=end_timestamp,
-    )
+    made = [
+        PlannedIndexFile(locations.join(INDEX, name), part, before)
+        for name, part, before in zip(names, parts, previous, strict=False)
+    ]
+    return IndexPlan(made, sum(scan.entries.offset_sum for scan in scans) % (1 << 64), end_timestamp)
 
 
 _BLOCK = 4096
@@ -181,18 +169,17 @@ def planned_bytes(queues: Iterable[QueuesPlan], index: IndexPlan | None, setting
         total += _in_blocks((table.files["pre_blanks"] + table.counts()) * sizes[table.directory])
     if index is not None:  # entries fill a block each of the slots as long as there are blocks
         slots = SLOT_SIZE * settings.number(SLOTS)
-        total += _in_blocks(
-            [HEADER_SIZE + min(count * _BLOCK, slots) + count * ENTRY_SIZE for count in index.entries()]
-        )
+        counts = np.array(index.entries(), np.int64)
+        total += _in_blocks(HEADER_SIZE + np.minimum(counts * _BLOCK, slots) + counts * ENTRY_SIZE)
     return total
 
 
-def _in_blocks(sizes: Iterable[int] | Int64s | Sequence[int]) -> int:
-    return int((-(-np.asarray(sizes, np.int64) // _BLOCK)).sum()) * _BLOCK
+def _in_blocks(sizes: Int64s) -> int:
+    return int((-(-sizes // _BLOCK)).sum()) * _BLOCK
 
 
 def size_note(planned: int, log: int) -> str | None:
-    """Note for an output that is larger than its log."""
+    """Note for an output that is larger than its log: fillers take disk blocks, unlike holes."""
     if planned <= max(log, 1 << 20):
         return None
     return (

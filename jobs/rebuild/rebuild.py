@@ -1,22 +1,5 @@
 """``rebuild``: consume queues, index files and checkpoint from the commit log, byte for byte as the broker writes them.
 Staging becomes the output by one rename after all checks; on an object store the manifest, written last, does that.
-
-Parts of a store that a rebuild does not make, for the report.
-
-==================================================  ==================================================================
-in the store root                                   who writes it
-==================================================  ==================================================================
-``compaction/``                                     CompactionStore (5.1.0)
-``timerwheel``, ``timerwheel.<pos>``, ``timerlog/``  TimerMessageStore (5.0.0; with snapshots 5.4.0)
-``kvStore/``                                        PopConsumerService (5.3.2)
-``consumequeue/CURRENT``, ``consumequeue_rocksdb/``  RocksDBConsumeQueueStore (5.2.0; a path of its own 5.5.0)
-``rocksdbstore/``                                   MessageRocksDBStorage (5.4.0), empty in most stores
-``config/{topics,metadata,rdb}/``                   RocksDBTopicConfigManager (5.2.0), ConfigStorage (5.3.2)
-``epochFileCheckpoint``, ``brokerIdentity``         AutoSwitchHAService, ReplicasManager (5.0.0), each with a backup
-``dledger-<id>/``, ``commitlog/`` that was not read  this or another member of a group, an older log
-==================================================  ==================================================================
-
-Other names in the root are reported as unknown, except dot files.
 """
 
 from __future__ import annotations
@@ -74,7 +57,7 @@ def run(options: RebuildOptions, reporter: Reporter) -> Report:
     store = open_store(options, needs_index_sizes=bool({"index", "checkpoint"} & set(options.only)), restores=True)
     store = _with_queue_store(options, store)
     if CONSUMER_OFFSETS in options.only:
-        refuse_where_unread(store, store.settings)
+        refuse_where_unread(store)
     reporter.note(*store.notes)
     if store.compacted_topics and "consumequeue" in options.only:
         reporter.note(
@@ -190,12 +173,10 @@ def _report(
         dry_run=options.dry_run,
         queue_store=store.queues_in.kind if "consumequeue" in options.only else None,
         not_rebuilt=parts_not_rebuilt(
-            store.root,
-            store.segments,
-            extended=store.settings.flag("enableConsumeQueueExt"),
-            in_rocksdb=store.queues_in.in_rocksdb,
+            store.root, store.segments,
+            extended=store.settings.flag("enableConsumeQueueExt"), in_rocksdb=store.queues_in.in_rocksdb,
         ),
-    )
+    )  # fmt: skip
 
 
 def _next_step(options: RebuildOptions, store: OpenedStore, repaired: list[str]) -> str | None:
@@ -210,12 +191,12 @@ def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) 
     """Write repaired copies of damaged segments, and all of ``made``; survivors keep their offsets. Returns names."""
     if reading.damaged and any(segment.framing != PLAIN for segment in reading.segments):
         # The members of a group agree on numbers, and no filler has one.
+        begin = reading.damaged[0].begin
         raise Refused(
             "the log of a DLedger group is damaged where no copy of it is whole, and entries cannot be filled in",
-            path=segment_with(reading.segments, reading.damaged[0].begin).path,
-            offset=reading.damaged[0].begin,
+            path=segment_with(reading.segments, begin).path, offset=begin,
             advice="name more members with --replica, or leave out --repair-log",
-        )
+        )  # fmt: skip
     by_segment: dict[Segment, list[Patch]] = {segment: [] for segment in reading.segments if segment.path in made}
     for segment, patch in _patches(reading):
         by_segment.setdefault(segment, []).append(patch)
@@ -274,6 +255,8 @@ _OTHER_LOG = "these segments were not read: the log was read from elsewhere"
 _HISTORY = "who led the group of this broker, and until where: no log shows it, it is left as it is"
 _UNKNOWN = "unknown to this program: neither read nor made"
 _PARTS = {
+    # CompactionStore 5.1.0, TimerMessageStore 5.0.0, PopConsumerService 5.3.2, RocksDBConsumeQueueStore 5.2.0,
+    # MessageRocksDBStorage 5.4.0 (empty in most stores), AutoSwitchHAService and ReplicasManager 5.0.0
     "compaction": "queues of compaction topics are made again by the broker",
     "timerwheel": _TIMERS,
     "timerlog": _TIMERS,

@@ -2,9 +2,8 @@
 
     runs in staging --plan--> slices in order of keys --write--> sorted files --ingest--> database --compare--> checked
 
-Keys sort by the length of the topic's name first. Files do not overlap, so nothing is compacted. Of several units with
-one queue offset the last one stays, and only a queue's last life. File bytes differ from run to run (RocksDB writes
-identities and times), the pairs do not.
+Files do not overlap, so nothing is compacted. Their bytes differ from run to run (RocksDB writes identities and times),
+the pairs do not.
 """
 
 from __future__ import annotations
@@ -97,13 +96,8 @@ def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[li
             last = readers.rows(path, consume_queue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
             part = first_of[queue]
             first = readers.rows(part.units_path, consume_queue.UNIT, part.begin, 1)[0]
-            ends.append(
-                QueueEnds(
-                    *queue,
-                    (part.queue_offset, int(first["phy_offset"])),
-                    (int(firsts[run]) + count - 1, int(last["phy_offset"])),
-                )
-            )
+            begin = part.queue_offset, int(first["phy_offset"])
+            ends.append(QueueEnds(*queue, begin, (int(firsts[run]) + count - 1, int(last["phy_offset"]))))
             dispatched = max(dispatched, int(last["phy_offset"]) + int(last["size"]))
     return ends, dispatched
 
@@ -164,12 +158,10 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     rocksdb.make_database(directory, {units: written, offsets: [beside]})
     _check(directory, plan, reading.begin, runner)
     sizes = sorted(files.tree_sizes(directory).items())
-    contents = durable.contents_on_disk(
-        [(locations.join(directory, path), size) for path, size in sizes], lambda count: None
-    )
-    return batch_of(
-        file_row(locations.join(name, path), content) for (path, _), content in zip(sizes, contents, strict=True)
-    )
+    paths = [(locations.join(directory, path), size) for path, size in sizes]
+    contents = durable.contents_on_disk(paths, lambda count: None)
+    rows = zip(sizes, contents, strict=True)
+    return batch_of(file_row(locations.join(name, path), content) for (path, _), content in rows)
 
 
 def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:

@@ -3,14 +3,6 @@
 A message in the timer queue waits until a later record ends its wait: a delivery, or a copy that was stored anew.
 Recalling messages leave no trace when they are done; all are taken, into the slot of the message that they recall.
 
-==================================  ===================================================================================
-a message that is due               gets a unit in
-==================================  ===================================================================================
-before ``now``                      the slot of ``now``: it is delivered at the start
-within the wheel's window           the slot of its time
-later                               a slot within the window, to be stored anew from there (rolled)
-==================================  ===================================================================================
-
 The last unit shows the position in the timer queue. It is that of the queue's last message; if that one no longer
 waits, its unit gets a slot before the time from which slots are delivered.
 
@@ -110,13 +102,15 @@ def still_waiting(events: Iterable[TimerEvent]) -> tuple[list[WaitingTimer], lis
     return waiting, recalls, ended
 
 
-def slot_of(due: int, now: int, settings: TimerSettings) -> tuple[int, bool]:
-    """Time of a message's slot, and whether it is stored anew from there."""
+def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
+    """Overdue messages get the slot of ``now``; those due after the wheel's window one within it, to be stored anew."""
     step, window = settings.precision_ms, settings.roll_window_slots * settings.precision_ms
-    if due - now < window:
-        return max(due, now) // step * step, False
-    near = due - now - window < window // 3
-    return (now + (settings.roll_window_slots // 2 * step if near else window)) // step * step, True
+    rolls, near = one.due - now >= window, one.due - now - window < window // 3
+    time = max(one.due, now)
+    if rolls:
+        time = now + (settings.roll_window_slots // 2 * step if near else window)
+    magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if one.recalls else 0)
+    return TimerUnit(time // step * step, now, magic, one.offset, one.size, one.topic_hash)
 
 
 def plan_timers(reading: LogReading, settings: TimerSettings, now: int) -> TimersPlan:
@@ -166,21 +160,13 @@ class DelayOffsets:
         return {"delay_offsets": rows}
 
 
-def _unit(one: WaitingTimer, now: int, settings: TimerSettings) -> TimerUnit:
-    slot, rolls = slot_of(one.due, now, settings)
-    magic = DEFAULT | (ROLL if rolls else 0) | (DELETE if one.recalls else 0)
-    return TimerUnit(slot, now, magic, one.offset, one.size, one.topic_hash)
-
-
 def timer_settings(settings: Settings) -> TimerSettings:
-    """Settings of the timer; Refused if the broker keeps timers in another form."""
+    """Refused if the broker keeps timers in another form."""
     for name in ("timerRocksDBEnable", "timerWheelSnapshotFlush"):
         if settings.flag(name):
-            raise Refused(
-                f"with {name}=true a broker keeps its timers in another form, which is not rebuilt", found=name
-            )
-    window = settings.number("timerRollWindowSlot")
-    precision = settings.number("timerPrecisionMs")
+            what = f"with {name}=true a broker keeps its timers in another form, which is not rebuilt"
+            raise Refused(what, found=name)
+    window, precision = settings.number("timerRollWindowSlot"), settings.number("timerPrecisionMs")
     file_size = settings.number("mappedFileSizeTimerLog")
     if file_size < LEAST_FILE_SIZE:
         raise WrongSettings(

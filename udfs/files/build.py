@@ -101,9 +101,9 @@ class OutputDirectory:
         return file_row(path, content, tally)
 
     def make_of(
-        self, path: str, pieces: Iterable[Piece], size: int | None, tally: Callable[[memoryview], Totals], *, what: str
+        self, path: str, pieces: Iterable[Piece], size: int, tally: Callable[[memoryview], Totals], *, what: str
     ) -> Row:
-        """Make a file of ``size`` bytes (None: all) from pieces; ``tally`` gets their bytes as read back."""
+        """Make a file of ``size`` bytes from pieces; ``tally`` gets their bytes as read back."""
         used = 0
 
         def write(writer: files.FileWriter) -> None:
@@ -111,12 +111,12 @@ class OutputDirectory:
             for piece in pieces:
                 writer.write(piece)
                 used += len(piece)
-            writer.finish(used if size is None else stored_size(self.root, used, size))
+            writer.finish(stored_size(self.root, used, size))
 
         def read_back(draft: str) -> tuple[Content, Totals]:
-            whole, named = used if size is None else size, locations.join(self.root, path)
-            stored, content = read_back_whole(draft, used, stored_size(self.root, used, whole), path=named, what=what)
-            return replace(content, size=whole), tally(stored)
+            length, named = stored_size(self.root, used, size), locations.join(self.root, path)
+            stored, content = read_back_whole(draft, used, length, path=named, what=what)
+            return replace(content, size=size), tally(stored)
 
         return self.make(path, write, read_back)
 

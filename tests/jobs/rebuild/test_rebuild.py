@@ -125,9 +125,10 @@ def test_files_that_do_not_hold_what_the_log_has() -> None:
         assert (caught.value.what, caught.value.path, caught.value.found, caught.value.expected) == (
             "the index files do not match the log", path, found, expected,
         )  # fmt: skip
-    build_store.check_offsets("index", made, 10)
+    expected_files = [("a", 1), ("b", 2)]
+    build_store.check_rows("index", made, expected_files, 10)
     said = "the offsets in the index files do not add up: found 10, expected 8"
-    assert error_of(lambda: build_store.check_offsets("index", made, 8)) == (TotalsDisagree, said, None)
+    assert error_of(lambda: build_store.check_rows("index", made, expected_files, 8)) == (TotalsDisagree, said, None)
 
 
 def test_what_this_process_sees_is_what_tasks_wrote(tmp_path: Path) -> None:
