@@ -33,8 +33,6 @@ CLOCK_SLACK = 24 * 3600 * 1000  # milliseconds a corrected clock may jump; more 
 
 
 class Strength(IntEnum):
-    """Strength of the evidence for a record, see the module docstring."""
-
     NONE = 0
     WEAK = 1
     FAIR = 2
@@ -197,7 +195,6 @@ class SurvivorJudge:
 
     @property
     def contradicts(self) -> bool:
-        """True if the learned records have more wrong places than right ones."""
         return self._learned.contradicts
 
     @property
@@ -215,21 +212,16 @@ def foreign_bytes(block: RecordBlock) -> int:
 
 class _Rows:
     def __init__(self, block: RecordBlock) -> None:
-        heads = block.heads
-        queued = dispatched(block)
+        heads, self._block, self._queued = block.heads, block, dispatched(block)
         topics = [block.topics[code] for code in block.topic_codes.tolist()]
         self.offsets: list[int] = block.offsets.tolist()
         self.timestamps: list[int] = heads.store_timestamp.tolist()
         self.queue_offsets: list[int] = heads.queue_offset.tolist()
         self.queues: list[Queue | None] = [
             (topic, queue_id) if wanted else None
-            for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), queued.tolist(), strict=True)
+            for topic, queue_id, wanted in zip(topics, heads.queue_id.tolist(), self._queued.tolist(), strict=True)
         ]
         self._latest: list[int] = np.maximum.accumulate(heads.store_timestamp[::-1])[::-1].tolist()
-        self._numbers = heads.queue_offset
-        self._codes = block.topic_codes
-        self._queue_ids = heads.queue_id
-        self._queued = queued
 
     def latest_after(self, row: int) -> int | None:
         return self._latest[row + 1] if row + 1 < len(self._latest) else None
@@ -238,10 +230,9 @@ class _Rows:
         """Lowest queue offset that follows a row in its queue, up to where the queue begins again (0 if that is next);
         ``following`` is that after this block. Offsets below ``end`` are ignored: they are taken, so they are corrupt.
         """
-        after = slice(row + 1, None)
-        same = self._queued[after] & (self._codes[after] == self._codes[row])
-        same &= self._queue_ids[after] == self._queue_ids[row]
-        numbers = self._numbers[after][same]
+        after, codes, heads = slice(row + 1, None), self._block.topic_codes, self._block.heads
+        same = self._queued[after] & (codes[after] == codes[row]) & (heads.queue_id[after] == heads.queue_id[row])
+        numbers = heads.queue_offset[after][same]
         numbers = numbers[(numbers >= end) | (numbers == 0)]
         births = np.flatnonzero(numbers == 0)
         if births.size:

@@ -49,26 +49,12 @@ def filler_record(offset: int, size: int, store_timestamp: int) -> bytes:
     topic = TOPIC[: size - m.MIN_RECORD_SIZE]
     body = bytes(size - m.MIN_RECORD_SIZE - len(topic))
     crc = zlib.crc32(body) & m.CRC_MASK
-    no_host = bytes(4)
+    born = store = (store_timestamp, bytes(4), 0)
+    queue_id = flag = queue_offset = reconsume_times = prepared_transaction_offset = 0
     head = _HEAD.pack(
-        size,
-        m.MAGIC_V1 & 0xFFFFFFFF,
-        crc,
-        0,  # queue id
-        0,  # flag
-        0,  # queue offset
-        offset,
-        m.TRANSACTION_ROLLBACK,
-        store_timestamp,  # born
-        no_host,
-        0,
-        store_timestamp,
-        no_host,
-        0,
-        0,  # reconsume times
-        0,  # prepared transaction offset
-        len(body),
-    )
+        size, m.MAGIC_V1 & 0xFFFFFFFF, crc, queue_id, flag, queue_offset, offset, m.TRANSACTION_ROLLBACK,
+        *born, *store, reconsume_times, prepared_transaction_offset, len(body),
+    )  # fmt: skip
     return head + body + bytes([len(topic)]) + topic + bytes(2)
 
 

@@ -1,8 +1,7 @@
 """Judge the chains that a survey rejected again, with the survivors on both sides known.
 
-A survey judges in log order and accepts each survivor at once, so that it needs memory for one block only. But nothing
-checks a queue offset: one damaged claim contradicts sound records around it. After the segment's end, a record is a
-survivor if it fits its place:
+Nothing checks a queue offset: one damaged claim contradicts sound records around it. After the segment's end, a record
+is a survivor if it fits its place:
 
 ==============  =============================================================================================
 on either side  of the nearest two survivors of its queue, one leaves room for it: between the two places in the
@@ -73,9 +72,8 @@ def find_survivors(
             continue
         runs = _joined([(row.offset, end) for (row, end), fits in zip(rows, fitting, strict=True) if fits])
         found += runs
-        survivors = sorted(
-            [*survivors, *(_surviving_piece(read, run, queues) for run in runs)], key=lambda item: item.begin
-        )
+        survivors += [_surviving_piece(read, run, queues) for run in runs]
+        survivors.sort(key=lambda item: item.begin)
     return found
 
 
@@ -180,12 +178,10 @@ class _Surroundings:
             self._after[queue] = list(islice(self._numbers_after(queue), _NEAREST))
         before = [(other, room + lost_before) for other, room in self._before[queue]]
         after = [(other, room + lost_after) for other, room in self._after[queue]]
-        goes_on = [
-            _is_room(other, number, room, skipped)
-            for skipped, (other, room) in enumerate(_believed(before, backwards=True))
-        ]
-        leads_on = [_is_room(number, other, room, skipped) for skipped, (other, room) in enumerate(_believed(after))]
-        return any(goes_on + leads_on) and (any(goes_on) or not before) and (any(leads_on) or not after)
+        believed = enumerate(_believed(before, backwards=True)), enumerate(_believed(after))
+        goes_on = any(_is_room(other, number, room, skipped) for skipped, (other, room) in believed[0])
+        leads_on = any(_is_room(number, other, room, skipped) for skipped, (other, room) in believed[1])
+        return (goes_on or leads_on) and (goes_on or not before) and (leads_on or not after)
 
     def _numbers_before(self, queue: Queue) -> Iterator[tuple[int, int]]:
         """Queue offsets before this place, nearest first, and the bytes lost since."""

@@ -3,17 +3,13 @@
 A survey reads from the break of a segment's chain to the segment's end, in log order, so that the result does not
 depend on how the log was split. At a damaged record it asks, in this order:
 
-1. Do the record's own bytes prove its length (see below)? Then only this record is lost, and the chain after
-   it is proven.
+1. Do the record's own bytes prove its length? Then only this record is lost, and the chain after it is proven.
 2. Which is the next certified record that decodes without a defect, whose chain leads to a proven place (the end of
    the segment, a BLANK, the log's unwritten tail, a damaged record) or through free places of its queues, and that
-   its neighbours do not contradict (``evidence``)? Proven bodies are not searched.
+   its neighbours do not contradict (``evidence``)? Proven bodies are not searched: they can hold copies of records.
 
 Undecided chains are judged again at the end (``second_pass``). What remains is left out and reported: a missing message
 can be reported, a wrong one cannot be taken back.
-
-A record has its length twice, in TOTALSIZE and in the lengths of its parts, and its body has a CRC, so one damaged
-field leaves enough to find the next record. A proven body is never searched: it can hold perfect copies of records.
 
 ==============================================  ===========================================================
 proof                                           what it proves
@@ -42,7 +38,7 @@ from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from
-from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE
+from storeformat.log.dledger import BLANK_MAGIC, HEAD_SIZE, MIN_ENTRY_SIZE, EntryFraming
 from storeformat.log.record_ref import RecordRef, first_record_ref
 from storeformat.log.segments import ChainEnd, EntryNumber, Segment, find_records, judge_head
 from storeformat.record.decode import DecodeRules, decode
@@ -54,8 +50,6 @@ SURVEY_BLOCK = 1 << 20  # bytes read at a time: many positions are checked, few 
 _FIRST_BLOCK = 4 << 10  # bytes read to check for a record, few because every record may be damaged
 
 MANY_ZEROS = 16  # this many zeros after a chain mean unwritten or lost pages
-
-_WITHOUT_CRC = DecodeRules(check_crc=False)
 
 _MOST_GUESSES = 64
 _BODY_LENGTH_POSITIONS = (84, 96, 108)  # after two short hosts, one long one, two
@@ -110,7 +104,8 @@ class Survey:
 
 def survey(window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False) -> Survey:
     """Find the survivors after a break of the chain."""
-    return _Surveyor(window, broken, rules, keep_crc_failures).run()
+    surveyor = _EntrySurveyor if isinstance(broken.segment.framing, EntryFraming) else _RecordSurveyor
+    return surveyor(window, broken, rules, keep_crc_failures).run()
 
 
 @dataclass
@@ -125,13 +120,21 @@ class _Piece:
 
 class _Surveyor:
     def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
-        self._window, self._ahead, self._rules = window, window.another(), rules
+        self._window, self._rules, self._keep = window, rules, keep_crc_failures
         self._broken, self._segment, self._limit = broken, broken.segment, broken.limit
-        self._keep = keep_crc_failures
-        self._judge = SurvivorJudge(broken.neighbours)
         self._pieces: list[tuple[int, int]] = []
         self._kept: list[tuple[int, int]] = []
         self._gaps: list[DeadRange] = []
+
+    def _read(self, start: int, stop: int, block_size: int = SURVEY_BLOCK) -> ChainWalk:
+        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=block_size)
+
+
+class _RecordSurveyor(_Surveyor):
+    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
+        super().__init__(window, broken, rules, keep_crc_failures)
+        self._ahead = window.another()
+        self._judge = SurvivorJudge(broken.neighbours)
         self._seen: list[Int64s] = []  # record offsets of rejected chains, by block: each chain is judged once
         self._doubtful: list[tuple[int, int]] = []  # rejected chains of sound records, or their beginnings
 
@@ -165,7 +168,8 @@ class _Surveyor:
         if frame.size is not None and self._window.certifies_inside(
             position + max(frame.body_end, 1), position + frame.size, self._limit
         ):
-            frame = frame.refuted()  # topic and properties hold no record: this one ends before it
+            # Topic and properties hold no record: this one ends before it.
+            frame = replace(frame, size=None, body_end=0 if frame.sizes_alone else frame.body_end)
         record = self._damaged_record(position, frame.size) if frame.size is not None and frame.certified else None
         if record is not None and self._judge.is_of_an_older_life(record.store_timestamp):
             frame, record = Frame(None, 0), None  # from a page of an older log, which may end anywhere in this record
@@ -237,9 +241,6 @@ class _Surveyor:
 
     def _chain(self, start: int, block_size: int = SURVEY_BLOCK) -> ChainWalk:
         return self._read(start, self._limit, block_size)
-
-    def _read(self, start: int, stop: int, block_size: int = SURVEY_BLOCK) -> ChainWalk:
-        return chain_from(self._window, start, self._rules, stop=stop, limit=self._limit, block_size=block_size)
 
     def _search(self, position: int, defect: RecordDefect, frame: Frame) -> _Piece | None:
         """The next piece that its neighbours do not contradict; all before it is lost."""
@@ -315,12 +316,12 @@ class _Surveyor:
         frame = self._frame(position)
         if frame.size is not None or frame.body_end or frame.hints or frame.is_blank:
             return True
-        length = min(self._limit - position, m.CERTIFICATE_SIZE)
-        self._window.load(position, length)
-        head = self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
-        own = head[m.PHYSICAL_OFFSET_POSITION : m.CERTIFICATE_SIZE]
-        magic = head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4]
-        return magic in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES) or int.from_bytes(own, "big") == position
+        head = self._head(position)
+        return _has_magic(head) or _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == position
+
+    def _head(self, position: int) -> bytes:
+        self._window.load(position, min(m.CERTIFICATE_SIZE, self._limit - position))
+        return self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
 
     def _lose(
         self, begin: int, end: int, finding: Finding, defect: RecordDefect, record: RecordRef | None = None
@@ -359,16 +360,13 @@ class _Surveyor:
 
     def _is_unfinished(self, position: int, zeros: int) -> bool:
         """True if the bytes before the zeros begin a longer record, as after a broker's crash."""
-        written = zeros - position
-        self._window.load(position, min(m.CERTIFICATE_SIZE, self._limit - position))
-        head = self._window.bytes[: m.CERTIFICATE_SIZE].tobytes()
+        written, head = zeros - position, self._head(position)
         if written <= m.MAGIC_POSITION + 4:
             return self._limit == self._segment.end
-        size = int.from_bytes(head[: m.MAGIC_POSITION], "big", signed=True)
-        is_own = written < m.CERTIFICATE_SIZE or int.from_bytes(head[m.PHYSICAL_OFFSET_POSITION :], "big") == position
-        has_magic = head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES)
+        size = _int(head, 0, 4)
+        is_own = written < m.CERTIFICATE_SIZE or _int(head, m.PHYSICAL_OFFSET_POSITION, 8) == position
         fits = max(written, m.MIN_RECORD_SIZE - 1) < size <= self._segment.end - position
-        if not (self._limit == self._segment.end and has_magic and is_own and fits):
+        if not (self._limit == self._segment.end and _has_magic(head) and is_own and fits):
             return False
         self._window.load(position, size)
         end = parts_end(self._window.bytes[:size])
@@ -401,26 +399,10 @@ def zeros_from(window: BlockWindow, begin: int, end: int) -> int:
 _FIRST = np.zeros(1, np.int64)
 
 
-def survey_entries(
-    window: BlockWindow, broken: Broken, rules: DecodeRules, *, keep_crc_failures: bool = False
-) -> Survey:
-    """Find the survivors after a break of a chain of entries."""
-    return _EntrySurveyor(window, broken, rules, keep_crc_failures).run()
-
-
-class _EntrySurveyor:
-    def __init__(self, window: BlockWindow, broken: Broken, rules: DecodeRules, keep_crc_failures: bool) -> None:
-        self._keep = keep_crc_failures
-        self._window, self._rules, self._broken = window, rules, broken
-        self._segment, self._limit = broken.segment, broken.limit
-        self._last = broken.last_entry
-        self._pieces: list[tuple[int, int]] = []
-        self._kept: list[tuple[int, int]] = []
-        self._gaps: list[DeadRange] = []
-
+class _EntrySurveyor(_Surveyor):
     def run(self) -> Survey:
-        position, defect = self._broken.start, self._broken.defect
-        ended = ChainEnd.DEFECT
+        self._last = self._broken.last_entry
+        position, defect, ended = self._broken.start, self._broken.defect, ChainEnd.DEFECT
         while ended == ChainEnd.DEFECT and position < self._limit:
             follows = self._segment.framing.follows
             found = self._certified(position + 1)
@@ -430,7 +412,7 @@ class _EntrySurveyor:
                 break
             begin, number = survivor
             self._lose(position, begin, defect, number)
-            walk = chain_from(self._window, begin, self._rules, stop=self._limit, limit=self._limit).finish()
+            walk = self._read(begin, self._limit).finish()
             if walk.position > begin:
                 self._pieces.append((begin, walk.position))
             self._last = walk.last or EntryNumber(number.index - 1, number.term)
@@ -470,9 +452,9 @@ class _EntrySurveyor:
             return None
         self._window.load(begin, end - begin)
         data = self._window.bytes
-        if int.from_bytes(data[HEAD_SIZE : HEAD_SIZE + 4].tobytes(), "big", signed=True) != end - begin - HEAD_SIZE:
+        if _int(data[: HEAD_SIZE + 4].tobytes(), HEAD_SIZE, 4) != end - begin - HEAD_SIZE:
             return None
-        block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), _WITHOUT_CRC)
+        block, fault = decode(data, begin, np.array([HEAD_SIZE], np.int64), DecodeRules(check_crc=False))
         return first_record_ref(block) if fault is None else None
 
     def _lose_rest(self, position: int, defect: RecordDefect) -> tuple[int, ChainEnd]:
@@ -501,7 +483,7 @@ class _EntrySurveyor:
     def _magic_and_size(self, position: int) -> tuple[int, int]:
         self._window.load(position, min(m.BLANK_SIZE, self._limit - position))
         head = self._window.bytes[: m.BLANK_SIZE].tobytes()
-        return int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:], "big", signed=True)
+        return _int(head, 0, 4), _int(head, 4, 4)
 
     def _lose_tail(self, position: int, zeros: int, size: int, defect: RecordDefect) -> int:
         """The bytes before the zeros are a message, leftovers, or just bytes. Returns their end."""
@@ -541,10 +523,6 @@ class Frame:
     certified: bool = False
     is_blank: bool = False
     sizes_alone: bool = False
-
-    def refuted(self) -> Frame:
-        """The proof without its size, when another record begins before that end."""
-        return replace(self, size=None, body_end=0 if self.sizes_alone else self.body_end, sizes_alone=False)
 
 
 def claimed_size(head: bytes, room: int) -> int:
@@ -603,6 +581,10 @@ def parts_end(data: Bytes) -> int | None:
     """End of the record's parts by their lengths; None if outside ``data``."""
     head = data[: m.MAX_HEAD_SIZE].tobytes()
     return _sum_of_parts(data, head, len(data), 2 if _int(head, m.MAGIC_POSITION, 4) == m.MAGIC_V2 else 1)[2]
+
+
+def _has_magic(head: bytes) -> bool:
+    return head[m.MAGIC_POSITION : m.MAGIC_POSITION + 4] in (m.MAGIC_V1_BYTES, m.MAGIC_V2_BYTES)
 
 
 def _int(head: bytes, position: int, size: int) -> int:

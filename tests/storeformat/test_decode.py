@@ -476,11 +476,6 @@ def test_sizes_that_agree_are_the_record() -> None:
     assert judged(encode_record(LONG, AT), {4: b"\0"}) == Frame(SIZE + 200, BODY_END)
 
 
-def test_what_is_refuted_when_a_record_begins_before_the_end() -> None:
-    assert Frame(SIZE, BODY_END, (7,), certified=True).refuted() == Frame(None, BODY_END, (7,), certified=True)
-    assert Frame(SIZE, BODY_END, sizes_alone=True).refuted() == Frame(None, 0)
-
-
 def test_a_blank_with_one_damaged_field() -> None:
     magic = struct.pack(">I", BLANK)
     assert judged(RECORD, {4: magic}) == Frame(None, 0, is_blank=True)

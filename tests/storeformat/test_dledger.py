@@ -28,7 +28,7 @@ from storeformat.log.record_ref import RecordRef
 from storeformat.log.segments import PLAIN, ChainEnd, EntryNumber, Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.salvage import survey
-from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey, survey_entries
+from storeformat.salvage.survey import Broken, DeadRange, Finding, Survey
 from storeformat.store.segment_files import find_segments
 
 # -------------------------------------------------------------------------------------------------------------- dledger
@@ -367,7 +367,7 @@ def surveyed(data: bytes, *, keep: bool = False, limit: int = SIZE, committed: i
     walk = chain_from(window, 0, DecodeRules(), stop=limit, limit=limit).finish()
     assert walk.ended == ChainEnd.DEFECT
     broken = Broken(segment, walk.position, walk.defect, limit, last_entry=walk.last)
-    found = survey_entries(window, broken, DecodeRules(), keep_crc_failures=keep)
+    found = survey.survey(window, broken, DecodeRules(), keep_crc_failures=keep)
     assert found.broken == broken
     tiles = [*found.pieces, *found.kept, *((gap.begin, gap.end) for gap in found.gaps)]
     tiles += [] if found.blank is None else [found.blank]

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storeformat.log.chain_walk import BlockWindow
-from storeformat.log.dledger import EntryFraming
 from storeformat.record.decode import DecodeRules
-from storeformat.salvage.survey import Broken, Survey, survey, survey_entries
+from storeformat.salvage.survey import Broken, Survey, survey
 from storeformat.storage import files
 
 
@@ -23,5 +22,4 @@ class SurveyTask:
         for place in places:
             with files.RangeReader(place.segment.path) as reader:
                 window = BlockWindow(reader, place.segment)
-                look = survey_entries if isinstance(place.segment.framing, EntryFraming) else survey
-                yield look(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)
+                yield survey(window, place, self.decode_rules, keep_crc_failures=self.keep_crc_failures)
