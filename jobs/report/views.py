@@ -30,12 +30,17 @@ For ``beeline`` or a BI tool, functions included, this opens a session to local 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from jobs.contract.report import duration_text, printable, size_text
 from jobs.table.messages_table import MessagesTable, unreadable
 from storeformat.errors import DependencyMissing
 from storeformat.storage import files, locations
@@ -45,20 +50,6 @@ from udfs.table.parquet_files import ReadFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-from collections import Counter
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from jobs.contract.report import duration_text, printable, size_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 Row = dict[str, Any]
 

@@ -15,31 +15,27 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+import re
 import stat
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-import re
-import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from pyarrow.fs import FileType
-
 from storeformat.errors import READ_WHOLE, DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.storage import local_files, locations
 from storeformat.storage.local_files import data_ranges, scanned
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _COPY_CHUNK = 8 << 20
 
@@ -558,7 +554,7 @@ def refuse_missing_bucket(path: str) -> None:
         bucket = f"{scheme}://{rest.partition('/')[0]}" + locations.split_settings(path)[1]
         with writing(path):
             filesystem, inner = resolve(bucket)
-            if filesystem.get_file_info(inner).type == FileType.NotFound:
+            if filesystem.get_file_info(inner).type == pafs.FileType.NotFound:
                 raise WriteFailed("there is no such bucket", path=bucket)
 
 
