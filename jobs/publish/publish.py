@@ -22,13 +22,6 @@ from storeformat.store.queue_places import holds_pairs, rocksdb_queues
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import SEPARATE, Settings, read_settings
 
-_PARTIAL = "abort stays: only a part was rebuilt, and the rest may need the broker's own recovery"
-
-_QUEUES_TELL = (
-    "a broker resumes where the furthest queue ends: other queues, or an index, that end before that will stay "
-    "incomplete; verify names them, and a rebuild of everything completes them"
-)
-
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
     """Publish a rebuild; Refused for a running broker, or a rebuild of another log."""
@@ -132,7 +125,7 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
                 advice="make sure that no broker runs on it, then publish --after-crash",
             )  # fmt: skip
         if not manifest.whole:
-            notes.append(_PARTIAL)
+            notes.append("abort stays: only a part was rebuilt, and the rest may need the broker's own recovery")
     notes += _queue_store_notes(root, manifest) if CONSUME_QUEUE in manifest.artefacts else []
     if holds_pairs(locations.join(root, ROCKSDB_STORE)):
         notes.append(
@@ -140,7 +133,10 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "is shorter than it once was, move rocksdbstore/ away before the broker starts"
         )
     if CONSUME_QUEUE in manifest.artefacts and not manifest.whole:
-        notes.append(_QUEUES_TELL)
+        notes.append(
+            "a broker resumes where the furthest queue ends: other queues, or an index, that end before that will stay "
+            "incomplete; verify names them, and a rebuild of everything completes them"
+        )
     if manifest.damaged_ranges:
         notes.append(_damage_note(manifest, options))
     return notes

@@ -58,18 +58,16 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
 def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
     spent = {item.journal.source for item in known if item.journal.kind == RESTORE and item.journal.state == FINISHED}
     fresh = [item for item in known if item.journal.state == FINISHED and item.name not in spent]
-    if name is None and fresh:
-        return fresh[-1]
     where = locations.join(root, BACKUP)
-    there = ", ".join(quoted(item.name) for item in fresh) or "none"
-    if name is None:
+    if name is None and not fresh:
         raise Refused("there is no backup to restore", path=where)
-    for item in known:
-        if item.name == name and item in fresh:
-            return item
-        if item.name == name:
-            raise Refused("this backup has already been restored", path=item.directory, advice=f"backups: {there}")
-    raise MissingInput("there is no such backup", path=locations.join(where, name), advice=f"backups: {there}")
+    chosen = fresh[-1] if name is None else next((item for item in known if item.name == name), None)
+    if chosen in fresh:
+        return chosen
+    there = "backups: " + (", ".join(quoted(item.name) for item in fresh) or "none")
+    if chosen is not None:
+        raise Refused("this backup has already been restored", path=chosen.directory, advice=there)
+    raise MissingInput("there is no such backup", path=f"{where}/{name}", advice=there)
 
 
 def _places(chosen: Swap) -> tuple[SwapPath, ...]:

@@ -26,7 +26,6 @@ from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, read_log
 from jobs.rebuild import planning, rocksdb_database
 from jobs.rebuild.manifest import manifest_of, write_pieces
-from jobs.rebuild.rocksdb_database import DatabasePlan, plan_database
 from jobs.rebuild.timers import DelayOffsets, TimersPlan, plan_timers, timer_settings
 from jobs.spark import session
 from jobs.spark.runner import Runner
@@ -54,6 +53,7 @@ from udfs.files.build import (
     staged_timestamp,
     stored_size,
 )
+from udfs.files.rocksdb_pairs import UnitSlice
 from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES
 from udfs.log.timers import REAL_PROPERTIES, TIMER_PROPERTIES
@@ -71,7 +71,6 @@ class Built:
     directory: str
     reading: LogReading
     rows: pa.Table
-    planned_bytes: int
     facts: dict[str, Any]
     notes: list[str]
     lacks_state: bool
@@ -90,14 +89,15 @@ def rebuild(
     queues: list[planning.QueuesPlan] = []
     database = None
     if "consumequeue" in options.only and kept.in_rocksdb:
-        database = plan_database(reading)
+        database = rocksdb_database.plan_database(reading)
     elif "consumequeue" in options.only:
         queues.append(planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings))
         if store.batch_topics:
             queues.append(planning.plan_batch_queue_files(reading.scans, store.settings))
     index = planning.plan_index_files(reading.scans, store.settings, staged_timestamp)
     wanted_index = index if "index" in options.only else None
-    size = planning.planned_bytes(queues, wanted_index, store.settings) + (database.planned_bytes if database else 0)
+    size = planning.planned_bytes(queues, wanted_index, store.settings)
+    size += 0 if database is None else rocksdb_database.planned_bytes(database)
     if not (options.dry_run or options.ignore_free_space):
         planning.refuse_if_too_large(size, place.made, reading.end - reading.begin)
     parts: list[pa.RecordBatch] = []
@@ -138,16 +138,16 @@ def rebuild(
     }
     notes = [*(offsets.notes() if offsets else ()), *notes, *(timers.notes() if timers else ())]
     lacks_state = bool((offsets and offsets.lacks_groups) or (timers and timers.unreadable))
-    return Built(place.made, reading, rows, size, facts, notes, lacks_state)
+    return Built(place.made, reading, rows, facts, notes, lacks_state)
 
 
 def _counted(
-    queues: Sequence[planning.QueuesPlan], database: DatabasePlan | None, index: planning.IndexPlan | None
+    queues: Sequence[planning.QueuesPlan], database: Sequence[UnitSlice] | None, index: planning.IndexPlan | None
 ) -> dict[str, int]:
     files = {table.directory: len(table) for plan in queues for table in plan.tables()}
     units = {plan.files.directory: plan.units for plan in queues}
     return {
-        "queues": queues[0].queues if queues else database.queues if database else 0,
+        "queues": queues[0].queues if queues else len({(part.topic, part.queue_id) for part in database or ()}),
         "consume_queue_files": files.get(CONSUME_QUEUE, 0),
         "consume_queue_units": units.get(CONSUME_QUEUE, 0),
         "consume_queue_ext_files": files.get(CONSUME_QUEUE_EXT, 0),

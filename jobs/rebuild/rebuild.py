@@ -150,7 +150,7 @@ def _report(
     reporter: Reporter,
 ) -> Report:
     reading, store = built.reading, whole.store
-    large = size_note(built.planned_bytes, reading.end - reading.begin)
+    large = size_note(built.facts["disk_bytes"], reading.end - reading.begin)
     reporter.note(*whole.notes, *reading.notes, *([large] if large else []), *built.notes)
     damaged = reading.is_damaged or not whole.is_held
     verdict = "would be rebuilt" if options.dry_run else "rebuilt"
@@ -266,14 +266,10 @@ _PARTS = {
     "epochFileCheckpoint": _HISTORY,
     "brokerIdentity": _HISTORY,
 }
-_CONFIGURATIONS = ("topics", "metadata", "rdb")
 _KNOWN = {
     COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, CHECKPOINT, ABORT, f"{ABORT}.bak",
     LOCK, "config", BACKUP, "lost+found", "epochFileCheckpoint.bak", "brokerIdentity.bak", *_PARTS,
 }  # fmt: skip
-_KNOWN_PREFIXES = (GROUP_PREFIX, "timerwheel.")
-_ROCKSDB = (ROCKSDB_QUEUES, ROCKSDB_STORE, "kvStore")
-_EXT_FILES_TO_ASK = 64
 
 
 def parts_not_rebuilt(
@@ -284,30 +280,30 @@ def parts_not_rebuilt(
     """
     names = {entry.name: entry for entry in files.list_directory(root) or []}
     read = {locations.parent_of(segment.path) for segment in segments}
-    found = []
+    found: dict[str, str] = {}
     if _holds_something(names.get(CONSUME_QUEUE_EXT)) and (not extended or _has_bit_maps(root)):
-        found.append({"part": CONSUME_QUEUE_EXT, "reason": _BIT_MAPS if extended else _PLAIN_EXT})
+        found[CONSUME_QUEUE_EXT] = _BIT_MAPS if extended else _PLAIN_EXT
     for name, reason in _PARTS.items():
-        if in_rocksdb and name == ROCKSDB_QUEUES:
-            continue
-        if holds_pairs(locations.join(root, name)) if name in _ROCKSDB else _holds_something(names.get(name)):
-            found.append({"part": name, "reason": reason})
-    found += [{"part": name, "reason": _TIMERS} for name in sorted(names) if name.startswith("timerwheel.")]
+        is_database = name in (ROCKSDB_QUEUES, ROCKSDB_STORE, "kvStore")
+        is_there = holds_pairs(locations.join(root, name)) if is_database else _holds_something(names.get(name))
+        if is_there and not (in_rocksdb and name == ROCKSDB_QUEUES):
+            found[name] = reason
+    found |= {name: _TIMERS for name in sorted(names) if name.startswith("timerwheel.")}
     if not in_rocksdb and files.exists(locations.join(root, CONSUME_QUEUE, "CURRENT")):
-        found.append({"part": f"{CONSUME_QUEUE}/CURRENT", "reason": _ROCKSDB_QUEUES})
-    for name in _CONFIGURATIONS:
-        if holds_pairs(locations.join(root, "config", name)):
-            found.append({"part": f"config/{name}", "reason": _CONFIGURED})
+        found[f"{CONSUME_QUEUE}/CURRENT"] = _ROCKSDB_QUEUES
+    configured = (f"config/{name}" for name in ("topics", "metadata", "rdb"))
+    found |= {name: _CONFIGURED for name in configured if holds_pairs(locations.join(root, name))}
     for group in group_directories(root):
         data = locations.join(group, DATA)
         if files.list_directory(data) and data not in read:
-            found.append({"part": locations.name_of(group), "reason": _DLEDGER})
+            found[locations.name_of(group)] = _DLEDGER
     commit_log = locations.join(root, COMMIT_LOG)
     if read and commit_log not in read and files.list_directory(commit_log):
-        found.append({"part": COMMIT_LOG, "reason": _OTHER_LOG})
-    unknown = (name for name in sorted(names) if name not in _KNOWN and not name.startswith((".", *_KNOWN_PREFIXES)))
-    found += [{"part": name, "reason": _UNKNOWN} for name in unknown if names[name].path not in read]
-    return found
+        found[COMMIT_LOG] = _OTHER_LOG
+    known = (".", GROUP_PREFIX, "timerwheel.")
+    unknown = (name for name in sorted(names) if name not in _KNOWN and not name.startswith(known))
+    found |= {name: _UNKNOWN for name in unknown if names[name].path not in read}
+    return [{"part": part, "reason": reason} for part, reason in found.items()]
 
 
 def _holds_something(entry: files.FileStatus | None) -> bool:
@@ -317,8 +313,7 @@ def _holds_something(entry: files.FileStatus | None) -> bool:
 
 
 def _has_bit_maps(root: str) -> bool:
-    """Checks the first units of some ext files."""
     first_files = (entry for queue in queue_directories(root, CONSUME_QUEUE_EXT) for entry in queue.entries()[:1])
-    asked = islice((entry for entry in first_files if entry.size >= UNIT_HEAD.itemsize), _EXT_FILES_TO_ASK)
+    asked = islice((entry for entry in first_files if entry.size >= UNIT_HEAD.itemsize), 64)
     heads = (np.frombuffer(files.read_range(entry.path, 0, UNIT_HEAD.itemsize), UNIT_HEAD) for entry in asked)
     return any(head["bit_map_size"][0] > 0 for head in heads)

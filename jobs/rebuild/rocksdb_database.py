@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -109,25 +109,13 @@ _BYTES_A_PAIR = 60
 _FILES_BESIDE = 1 << 20
 
 
-@dataclass(frozen=True)
-class DatabasePlan:
-    """The units of a database in key order, and its number of queues."""
-
-    slices: tuple[UnitSlice, ...]
-    queues: int
-
-    @property
-    def units(self) -> int:
-        return sum(part.count for part in self.slices)
-
-    @property
-    def planned_bytes(self) -> int:
-        names = sum(part.count * len(part.topic) for part in self.slices)
-        return self.units * _BYTES_A_PAIR + names + _FILES_BESIDE
+def planned_bytes(slices: Sequence[UnitSlice]) -> int:
+    """Upper bound of the bytes on disk of a database."""
+    return sum(part.count * (_BYTES_A_PAIR + len(part.topic)) for part in slices) + _FILES_BESIDE
 
 
-def plan_database(reading: LogReading) -> DatabasePlan:
-    """The database of the queues' last lives: of the units of a queue offset the last one."""
+def plan_database(reading: LogReading) -> list[UnitSlice]:
+    """The units of a database in key order: those of the queues' last lives, of each queue offset the last one."""
     table, firsts = reading.queue_runs, reading.queue_runs.runs.first_queue_offsets
     slices: list[UnitSlice] = []
     for runs in live_runs(table):
@@ -139,24 +127,26 @@ def plan_database(reading: LogReading) -> DatabasePlan:
                 at = int(table.runs.begins[run]) + begin - first
                 slices.append(UnitSlice(*queue, begin, units, at, end - begin))
     slices.sort(key=lambda part: (*rocksdb_queues.key_order(part.topic.encode(), part.queue_id), part.queue_offset))
-    return DatabasePlan(tuple(slices), len({(part.topic, part.queue_id) for part in slices}))
+    return slices
 
 
-def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Runner, name: str) -> pa.RecordBatch:
+def build(
+    reading: LogReading, slices: Sequence[UnitSlice], place: Workplace, runner: Runner, name: str
+) -> pa.RecordBatch:
     """Build and check the database in ``place.made``/``name``."""
     tables = locations.join(place.runs, "tables")
     files.make_directory(tables)
-    parts = enumerate(in_parts(plan.slices, _PAIRS_A_FILE))
+    parts = enumerate(in_parts(slices, _PAIRS_A_FILE))
     jobs = [(f"default-{number:06d}.sst", part) for number, part in parts]
     written = runner.map("write tables of RocksDB", WriteTables(tables), jobs)
-    ends, dispatched = ends_of_queues(reading, plan.slices)
+    ends, dispatched = ends_of_queues(reading, slices)
     beside = locations.join(tables, "offset.sst")
     write_ends(beside, ends, dispatched)
     units, offsets = rocksdb_queues.FAMILIES
     directory = locations.join(place.made, name)
     files.make_directory(directory)
     rocksdb.make_database(directory, {units: written, offsets: [beside]})
-    _check(directory, plan, reading.begin, runner)
+    _check(directory, slices, reading.begin, runner)
     sizes = sorted(files.tree_sizes(directory).items())
     paths = [(locations.join(directory, path), size) for path, size in sizes]
     contents = durable.contents_on_disk(paths, lambda count: None)
@@ -164,15 +154,15 @@ def build(reading: LogReading, plan: DatabasePlan, place: Workplace, runner: Run
     return batch_of(file_row(locations.join(name, path), content) for (path, _), content in rows)
 
 
-def _check(directory: str, plan: DatabasePlan, log_begin: int, runner: Runner) -> None:
+def _check(directory: str, slices: Sequence[UnitSlice], log_begin: int, runner: Runner) -> None:
     compare = ComparePairs(directory, log_begin)
-    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(batches_of_parts(plan.slices)))
-    counted = sum(part.found.compared for part in found)
+    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(batches_of_parts(slices)))
+    counted, units = sum(part.found.compared for part in found), sum(part.count for part in slices)
     wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
-    if wrong is not None or counted != plan.units:
+    if wrong is not None or counted != units:
         raise TotalsDisagree(
             "the RocksDB database does not match the log", path=directory,
-            found=wrong.found.first if wrong else counted, expected=plan.units,
+            found=wrong.found.first if wrong else counted, expected=units,
         )  # fmt: skip
 
 

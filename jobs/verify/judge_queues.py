@@ -276,8 +276,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
     """Judge the database. Returns counts of what was compared, and the dispatch progress less one."""
     name = run.store.queues_in.database
     directory = locations.join(run.store.root, name)
-    plan = plan_database(run.reading)
-    slices = [part for part in plan.slices if selects(topics, part.topic, part.queue_id)]
+    slices = [part for part in plan_database(run.reading) if selects(topics, part.topic, part.queue_id)]
     queues_in_log = {(part.topic, part.queue_id) for part in slices}
     counts = Counter(queues=len(queues_in_log), consume_queue_units=sum(part.count for part in slices))
     if not files.exists(locations.join(directory, CURRENT)):

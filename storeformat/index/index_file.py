@@ -4,8 +4,6 @@ FORMAT.md has the layout. ``index_count`` is the number of the next entry and be
 ``max_index_num - 1`` entries. Timestamps are milliseconds; the header has the store times of the first and last entry.
 
 Mirrors IndexFile#putKey and IndexService#getAndCreateLastIndexFile (4.0.0 to 5.5.0), entries in commit-log order.
-One value crosses files: a new file gets the end of the previous one as its start *and* end, the first entry's
-``time_diff`` counts from there, and only then the start becomes the first entry's own.
 """
 
 from __future__ import annotations
@@ -46,11 +44,9 @@ ENTRY = np.dtype([("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4
 HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.itemsize, SLOT.itemsize, ENTRY.itemsize
 
 ENTRIES_AT_ONCE = 1 << 16  # entries linked and packed at a time: few enough for the processor's cache
-
 _SLOTS_AT_ONCE = 1 << 16
 
 Write = Callable[[int, memoryview], object]  # writes bytes at a position of the file; must not keep the buffer
-
 Read = Callable[[int, int], bytes | memoryview]  # reads a length at a position of the file, fewer at its end
 
 

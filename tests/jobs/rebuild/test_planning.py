@@ -95,7 +95,7 @@ def test_the_plan_is_what_the_files_take(name: str, tmp_path: Path) -> None:
     left = taken(made) - sum((made / name).stat().st_blocks * 512 for name in ("manifest.json", "checkpoint"))
     if not left:
         pytest.skip("this file system does not say what files take")
-    assert left <= built.planned_bytes <= 2 * left + (1 << 20)
+    assert left <= built.facts["disk_bytes"] <= 2 * left + (1 << 20)
 
 
 @pytest.mark.golden
@@ -104,7 +104,7 @@ def test_an_output_that_does_not_fit_is_refused_before_it_is_written(
 ) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store)
-    size = rebuild_here(root, tmp_path / "dry", store.settings, dry_run=True).planned_bytes
+    size = rebuild_here(root, tmp_path / "dry", store.settings, dry_run=True).facts["disk_bytes"]
     monkeypatch.setattr(files, "free_space", lambda path: size - 1)
     with pytest.raises(Refused, match="does not fit") as caught:
         rebuild_here(root, tmp_path / "small", store.settings)
