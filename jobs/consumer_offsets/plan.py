@@ -170,10 +170,9 @@ class OffsetsPlan:
                 "the broker takes consumerOffset.json into its database at the next start: 5.3.2 and later do, 5.3.0 "
                 "and 5.3.1 with transferOffsetJsonToRocksdb=true, 5.2.0 does not"
             )
-        if lowered := [
-            one for one in self.chosen if one.found is not None and one.offset < one.found and one.source != TIME
-        ]:
-            found.append(f"{len(lowered)} offsets were beyond the ends of their queues, and are set to these ends")
+        from_copies = [one for one in self.chosen if one.found is not None and one.source != TIME]
+        if lowered := sum(one.offset < (one.found or 0) for one in from_copies):
+            found.append(f"{lowered} offsets were beyond the ends of their queues, and are set to these ends")
         if skipped := sum(one.skipped for one in self.chosen):
             found.append(f"groups skip {skipped} messages that they had not committed: these are from before the time")
         if self.copies and not any(copy.is_whole for copy in self.copies):

@@ -53,9 +53,8 @@ def local_root(store: str, *, log_elsewhere: bool = False) -> str:
     if MANIFEST in names and not names & {COMMIT_LOG, LOCK}:
         raise NotAStore("this is the output of a rebuild, not a store", path=root, advice=advice)
     if not (log_elsewhere or names & _SIGNS or group_directories(root)):
-        raise MissingInput(
-            "this is not a broker's store", path=root, expected=" or ".join(sorted(_SIGNS)), advice=advice
-        )
+        signs = " or ".join(sorted(_SIGNS))
+        raise MissingInput("this is not a broker's store", path=root, expected=signs, advice=advice)
     return root
 
 
@@ -209,9 +208,8 @@ def check_unfinished(item: Swap, known: Sequence[Swap], given: str | None = None
     refuse_links(item.root, item.at("new"), moved)
     backups = {one.name for one in known if one.journal.state == FINISHED}
     if item.journal.kind == RESTORE and item.journal.source not in backups:
-        raise NotAStore(
-            "this journal restores what is no backup of the store", path=item.at(JOURNAL), found=item.journal.source
-        )
+        what = "this journal restores what is no backup of the store"
+        raise NotAStore(what, path=item.at(JOURNAL), found=item.journal.source)
     if is_our_source(item, given):
         refuse_links(item.root, item.source, moved)
 

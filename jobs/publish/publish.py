@@ -63,9 +63,8 @@ def _refuse_elsewhere(root: str, source: str) -> None:
 
 def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
     known = swap.swaps(root)
-    open_one = backups.unfinished(known)
     undone, left = None, list[str]()
-    if open_one is not None:
+    if (open_one := backups.unfinished(known)) is not None:
         backups.check_unfinished(open_one, known, source)
         again = _same_publish(open_one, source) and backups.log_trouble(root, open_one.journal.log) is None
         if options.dry_run:
@@ -77,9 +76,8 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
         left = backups.undo(open_one, source)
         undone, known = open_one.name, swap.swaps(root)
     if (done := _published_before(known, source, dry_run=options.dry_run)) is not None:
-        return backups.swap_facts(
-            done, dry_run=options.dry_run, undone=undone, notes=[*left, "this rebuild had been published already"]
-        )
+        left.append("this rebuild had been published already")
+        return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=left)
     manifest = read_manifest(source)
     notes = left + _check_store(root, manifest, options)
     _check_queue_types(source if TOPICS in manifest.files else root, manifest)

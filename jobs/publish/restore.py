@@ -29,9 +29,8 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str, Any]:
     known = swap.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
-    open_one = backups.unfinished(known)
     undone, left = None, list[str]()
-    if open_one is not None:
+    if (open_one := backups.unfinished(known)) is not None:
         backups.check_unfinished(open_one, known)
         journal = open_one.journal
         again = journal.kind == RESTORE and journal.state == SWAPPING and name in (None, journal.source)
@@ -71,13 +70,11 @@ def _choose(known: Sequence[Swap], name: str | None, root: str) -> Swap:
 
 
 def _places(chosen: Swap) -> tuple[SwapPath, ...]:
+    places = []
     for place in chosen.journal.places:
         if place.old and not durable.present(chosen.at(place.path)):
             raise Refused("this backup is no longer complete", path=chosen.at(place.path))
-    places = [
-        SwapPath(place.path, durable.present(locations.join(chosen.root, place.path)), place.old)
-        for place in chosen.journal.places
-    ]
+        places.append(SwapPath(place.path, durable.present(locations.join(chosen.root, place.path)), place.old))
     return tuple(place for place in places if place.old or place.new)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -144,15 +144,15 @@ def rebuild(
 def _counted(
     queues: Sequence[planning.QueuesPlan], database: Sequence[UnitSlice] | None, index: planning.IndexPlan | None
 ) -> dict[str, int]:
-    files = {table.directory: len(table) for plan in queues for table in plan.tables()}
-    units = {plan.files.directory: plan.units for plan in queues}
+    files = Counter({table.directory: len(table) for plan in queues for table in plan.tables()})
+    units = Counter({plan.files.directory: plan.units for plan in queues})
     return {
         "queues": queues[0].queues if queues else len({(part.topic, part.queue_id) for part in database or ()}),
-        "consume_queue_files": files.get(CONSUME_QUEUE, 0),
-        "consume_queue_units": units.get(CONSUME_QUEUE, 0),
-        "consume_queue_ext_files": files.get(CONSUME_QUEUE_EXT, 0),
-        "batch_consume_queue_files": files.get(BATCH_CONSUME_QUEUE, 0),
-        "batch_consume_queue_units": units.get(BATCH_CONSUME_QUEUE, 0),
+        "consume_queue_files": files[CONSUME_QUEUE],
+        "consume_queue_units": units[CONSUME_QUEUE],
+        "consume_queue_ext_files": files[CONSUME_QUEUE_EXT],
+        "batch_consume_queue_files": files[BATCH_CONSUME_QUEUE],
+        "batch_consume_queue_units": units[BATCH_CONSUME_QUEUE],
         "index_files": len(index.files) if index else 0,
         "index_entries": sum(index.entries()) if index else 0,
     }
@@ -288,13 +288,11 @@ def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[s
 
 
 def _checkpoint(store: OpenedStore, reading: LogReading, index_end_timestamp: int) -> StoreCheckpoint:
-    """A checkpoint for a short clean start that loses nothing if the broker crashes at once."""
-    last_unit = [scan.dispatched.last_unit for scan in reading.scans if scan.dispatched.last_unit >= 0]
+    last_unit = max((scan.dispatched.last_unit for scan in reading.scans), default=0)
     return for_rebuilt_store(
-        last_store_timestamp=reading.last_timestamp,
-        last_index_end_timestamp=index_end_timestamp,
-        last_queued_phy_offset=last_unit[-1] if last_unit and store.rules.checkpoint_queue_offset else 0,
-    )
+        last_store_timestamp=reading.last_timestamp, last_index_end_timestamp=index_end_timestamp,
+        last_queued_phy_offset=max(last_unit, 0) if store.rules.checkpoint_queue_offset else 0,
+    )  # fmt: skip
 
 
 def check_all_there(made: str, rows: pa.Table) -> None:

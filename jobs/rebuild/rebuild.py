@@ -142,12 +142,7 @@ def _repaired_log(options: RebuildOptions, store: OpenedStore) -> str | None:
 
 
 def _report(
-    options: RebuildOptions,
-    whole: Restored,
-    built: Built,
-    repaired: list[str],
-    runner: Runner,
-    reporter: Reporter,
+    options: RebuildOptions, whole: Restored, built: Built, repaired: list[str], runner: Runner, reporter: Reporter
 ) -> Report:
     reading, store = built.reading, whole.store
     large = size_note(built.facts["disk_bytes"], reading.end - reading.begin)

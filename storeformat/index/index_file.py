@@ -84,10 +84,9 @@ def index_file_size(slots: int, max_index_num: int) -> int:
     size = entries_position(slots) + ENTRY_SIZE * max_index_num
     if slots < 1 or max_index_num < 2 or size > 0x7FFFFFFF:
         raise WrongSettings(
-            "maxHashSlotNum and maxIndexNum make no index file",
-            found=f"{slots} and {max_index_num}",
+            "maxHashSlotNum and maxIndexNum make no index file", found=f"{slots} and {max_index_num}",
             expected="at least 1 and 2, and a file below 2 GiB",
-        )
+        )  # fmt: skip
     return size
 
 

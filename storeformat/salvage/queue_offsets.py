@@ -38,7 +38,6 @@ class Claims:
 
     @property
     def lasts(self) -> Int64s:
-        """The last claim of each queue."""
         return self.begins + self.sizes - 1
 
     def ends(self) -> Iterator[tuple[Queue, int]]:
@@ -47,7 +46,6 @@ class Claims:
 
 
 def claims_of(block: RecordBlock) -> Claims:
-    """Claims of a block's queued records."""
     rows = np.flatnonzero(dispatched(block))
     codes, queue_ids = block.topic_codes[rows], block.heads.queue_id[rows]
     width = int(queue_ids.max(initial=0)) + 1

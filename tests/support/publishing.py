@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,23 @@ from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.store_to_start import configure
 
-from jobs.contract.options import PublishOptions, RestoreOptions
+from jobs.contract.options import ARTEFACTS, PublishOptions, RestoreOptions
 from jobs.contract.report import Report, Reporter
 from jobs.publish import publish, restore
+from jobs.rebuild.manifest import Manifest
+from storeformat.storage.durable import Content
 
 STORE = "lag-killed-5.1.4"
 SMALL = {"mappedFileSizeCommitLog": 4096, "mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 10, "maxIndexNum": 20}
 DERIVED = ("consumequeue", "index", "checkpoint", "abort")
+
+
+def plain_manifest(paths: Sequence[str] = (), **changes: Any) -> Manifest:
+    facts = {
+        "digest": "", "log_begin": 0, "log_end": 100, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": 0,
+        "artefacts": ARTEFACTS, "topics": (), "settings": {},
+    }  # fmt: skip
+    return Manifest(**{**facts, **changes}, files={name: Content(1, 1, bytes(32)) for name in paths})
 
 
 def quiet() -> Reporter:

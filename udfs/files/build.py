@@ -84,10 +84,7 @@ class OutputDirectory:
     drafts: str
 
     def make(
-        self,
-        path: str,
-        write: Callable[[files.FileWriter], None],
-        read_back: Callable[[str], tuple[Content, Totals]],
+        self, path: str, write: Callable[[files.FileWriter], None], read_back: Callable[[str], tuple[Content, Totals]]
     ) -> Row:
         """Write a draft, check it with ``read_back``, and rename it; both get the draft's path."""
         target = locations.join(self.root, path)

@@ -7,21 +7,30 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.publishing import STORE, Case, Snapshot, cut_the_log, make_case, manifest, own_bytes, quiet, snapshot
+from support.publishing import (
+    STORE,
+    Case,
+    Snapshot,
+    cut_the_log,
+    make_case,
+    manifest,
+    own_bytes,
+    plain_manifest,
+    quiet,
+    snapshot,
+)
 
-from jobs.contract.options import ARTEFACTS, PublishOptions
+from jobs.contract.options import PublishOptions
 from jobs.publish import backups, publish, swap
-from jobs.rebuild.manifest import Manifest, read_manifest
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.storage import broker_lock, files
-from storeformat.storage.durable import Content
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -293,15 +302,6 @@ def test_replacements_are_numbered_and_reported_with_their_log(case: Case) -> No
     assert third["source"] == str(case.root / "backup" / second["backup"])
 
 
-def test_the_segments_are_no_store_even_with_a_lock_beside_them(case: Case) -> None:
-    """There a second lock file would be found, and keep a broker from starting."""
-    (case.root / "commitlog" / "lock").write_bytes(b"lock")
-    wrong = Case(case.root / "commitlog", case.out)
-    for more in ({}, {"commitlog": (str(case.root / "commitlog"),)}):
-        with pytest.raises(NotAStore, match="holds segments"):
-            wrong.publish(**more)
-
-
 def test_a_failure_after_the_swap_leaves_it_finished(
     case: Case, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,16 +335,7 @@ def test_what_was_taken_back_is_not_published_already(case: Case) -> None:
         case.publish()
 
 
-def test_a_rebuild_that_was_published_says_where_it_went(case: Case) -> None:
-    case.publish()
-    with pytest.raises(Refused, match="no manifest") as refusal:
-        read_manifest(str(case.out))
-    assert "in that store" in (refusal.value.advice or "")
-
-
 # --------------------------------------------------------------------------------------------------------------- notes
-
-
 def test_databases_beside_the_files_are_named_and_stay(case: Case) -> None:
     databases = [case.root / name / "000004.sst" for name in ("rocksdbstore", "consumequeue_rocksdb")]
     databases.append(case.root / "consumequeue_rocksdb" / "CURRENT")
@@ -371,14 +362,6 @@ def test_whoever_publishes_past_damage_is_told_which_log_to_start_on(case: Case)
     assert case.publish(dry_run=True, commitlog=(str(log),))["notes"] == [
         f"{danger} {log}, with what rebuild --repair-log wrote in it"
     ]
-
-
-def plain_manifest(paths: Sequence[str] = (), **changes: Any) -> Manifest:
-    facts = {
-        "digest": "", "log_begin": 0, "log_end": 100, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": 0,
-        "artefacts": ARTEFACTS, "topics": (), "settings": {},
-    }  # fmt: skip
-    return Manifest(**{**facts, **changes}, files={name: Content(1, 1, bytes(32)) for name in paths})
 
 
 SETTING = "broker.conf must say "
@@ -444,9 +427,10 @@ def test_queues_of_another_type_than_configured(topic: str, made: str, other: st
 def test_what_is_no_store(there: list[str], error: type[StoreFormatError], said: str, tmp_path: Path) -> None:
     for name in there:
         (tmp_path / name).touch()
-    with pytest.raises(error) as caught:
-        backups.local_root(str(tmp_path))
-    assert str(caught.value) == f"{said} ({tmp_path})"
+    for log_elsewhere in (False, error is NotAStore):
+        with pytest.raises(error) as caught:
+            backups.local_root(str(tmp_path), log_elsewhere=log_elsewhere)
+        assert str(caught.value) == f"{said} ({tmp_path})"
 
 
 def test_a_root_that_is_a_store(tmp_path: Path) -> None:
