@@ -62,15 +62,11 @@ def version_of_database(path: str) -> DataVersion | None:
     return None if found is None else data_version('{"dataVersion":' + found.decode("utf-8", "replace") + "}")
 
 
-_NO_MESSAGE = (0, 0)
-"""Range of a queue without a message, which has no files: a group that begins there commits 0."""
-
-
 def lag_rows(store: OpenedStore, group: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """One row for each group, topic and queue with a committed offset, largest lag first; and notes."""
     ends = _ranges(store)
-    rows = [
-        _row(name, topic, queue, at, *ends.get((topic, queue), _NO_MESSAGE if ends and not at else (None, None)))
+    rows = [  # a queue without a message has no files: a group that begins there commits 0
+        _row(name, topic, queue, at, *ends.get((topic, queue), (0, 0) if ends and not at else (None, None)))
         for (topic, name), queues in committed_offsets(store).items()
         if group in (None, name)
         for queue, at in queues.items()

@@ -102,8 +102,7 @@ def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[li
     return ends, dispatched
 
 
-_PAIRS_A_FILE = 4_000_000
-"""About 140 MB of 56-byte pairs; a broker's own files have up to 256 MB."""
+_PAIRS_A_FILE = 4_000_000  # about 140 MB of 56-byte pairs; a broker's own files have up to 256 MB
 _PAIRS_A_TASK = 1_000_000
 _BYTES_A_PAIR = 60
 _FILES_BESIDE = 1 << 20
@@ -146,24 +145,20 @@ def build(
     directory = locations.join(place.made, name)
     files.make_directory(directory)
     rocksdb.make_database(directory, {units: written, offsets: [beside]})
-    _check(directory, slices, reading.begin, runner)
+    compare, batches = ComparePairs(directory, reading.begin), list(batches_of_parts(slices))
+    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, batches)
+    counted, wanted = sum(part.found.compared for part in found), sum(part.count for part in slices)
+    wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
+    if wrong is not None or counted != wanted:
+        raise TotalsDisagree(
+            "the RocksDB database does not match the log", path=directory,
+            found=wrong.found.first if wrong else counted, expected=wanted,
+        )  # fmt: skip
     sizes = sorted(files.tree_sizes(directory).items())
     paths = [(locations.join(directory, path), size) for path, size in sizes]
     contents = durable.contents_on_disk(paths, lambda count: None)
     rows = zip(sizes, contents, strict=True)
     return batch_of(file_row(locations.join(name, path), content) for (path, _), content in rows)
-
-
-def _check(directory: str, slices: Sequence[UnitSlice], log_begin: int, runner: Runner) -> None:
-    compare = ComparePairs(directory, log_begin)
-    found: list[ComparedPart] = runner.map("check the RocksDB database", compare, list(batches_of_parts(slices)))
-    counted, units = sum(part.found.compared for part in found), sum(part.count for part in slices)
-    wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
-    if wrong is not None or counted != units:
-        raise TotalsDisagree(
-            "the RocksDB database does not match the log", path=directory,
-            found=wrong.found.first if wrong else counted, expected=units,
-        )  # fmt: skip
 
 
 def batches_of_parts(slices: Sequence[UnitSlice]) -> Iterator[list[QueuePart]]:

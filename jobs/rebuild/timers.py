@@ -37,10 +37,8 @@ from storeformat.store.queue_ends import first_not_due, queue_ends
 from storeformat.store.settings import Settings
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
-_WIDEST_WINDOW = 7 * 24 * 3600 - 60
-"""Slots; a broker uses it in place of a setting out of range."""
-_PRECISIONS_MS = (100, 200, 500, 1_000)
-"""A broker uses the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)."""
+_WIDEST_WINDOW = 7 * 24 * 3600 - 60  # slots; a broker uses it in place of a setting out of range
+_PRECISIONS_MS = (100, 200, 500, 1_000)  # the next lower one, else the first (MessageStoreConfig#setTimerPrecisionMs)
 _UNSURE_MS = 1_000
 LOG, WHEEL, CHECK = "timerlog", "timerwheel", "config/timercheck"
 

@@ -129,5 +129,4 @@ def _and_what_follows(is_wrong: Bools, births: Bools, begins: Int64s, was_wrong:
     decisive = births | is_wrong
     decisive[begins] = True
     is_wrong[begins] |= was_wrong & ~births[begins]
-    found: Bools = is_wrong[np.maximum.accumulate(np.where(decisive, np.arange(len(births)), 0))]
-    return found
+    return np.asarray(is_wrong[np.maximum.accumulate(np.where(decisive, np.arange(len(births)), 0))])

@@ -165,8 +165,7 @@ class CompareQueueFiles:
 
 
 def _offsets_and_sizes(units: Structs, begin: int) -> Int64s:
-    rows: Int64s = (units["phy_offset"].astype(np.int64) - begin) << 32 | units["size"]
-    return rows
+    return np.asarray((units["phy_offset"].astype(np.int64) - begin) << 32 | units["size"])
 
 
 @dataclass(frozen=True)
