@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +30,6 @@ from udfs.log.subscriptions import Subscription
 # ---------------------------------------------------------------------------------------------------------- plan
 ONLY = ("--only", "consumer-offsets")
 SIZES = ("--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60", "--set", f"mappedFileSizeConsumeQueue={QUEUE_FILE}")
-HOLD = """import fcntl, sys
-file = open(sys.argv[1], 'r+')
-fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
-print(1, flush=True)
-input()"""
 TORN = '{"offsetTable":{"Orders@readers":{0:9,1:8},"Stock@readers":{0:'
 
 
@@ -216,27 +209,6 @@ def test_the_file_that_has_light_groups_too(store: StoreToStart) -> None:
 
 
 class TestRefused:
-    def test_a_live_broker(self, store: StoreToStart) -> None:
-        assert rebuild(store).code == 0
-        line = [sys.executable, "-c", HOLD, store.root / "lock"]
-        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
-            assert broker.stdout is not None
-            assert broker.stdout.readline()
-            done = publish(store, "--after-crash")
-            broker.communicate(b"\n")
-        assert (done.code, "the store is live" in done.report["error"]) == (2, True)
-
-    def test_a_log_that_has_changed(self, store: StoreToStart) -> None:
-        assert rebuild(store).code == 0
-        record = store.log.message(topic="Orders")
-        last = store.segment(-1)
-        data = bytearray(last.read_bytes())
-        begin = record.offset - int(last.name)
-        data[begin : begin + record.size] = store.log.segments[int(last.name)][begin : begin + record.size]
-        last.write_bytes(bytes(data))
-        done = publish(store)
-        assert (done.code, "does not match the log" in done.report["error"]) == (2, True)
-
     def test_a_broker_that_has_them_in_another_database(self, store: StoreToStart) -> None:
         done = rebuild(store, "--set", "configManagerVersion=v2")
         assert (done.code, "found configManagerVersion=v2" in done.report["error"]) == (2, True)
