@@ -80,7 +80,7 @@ def config_files(store: StoppedStore) -> Iterator[Reason]:
     (ConfigManager#load and #loadBak, 4.9.8 to 5.5.0; BrokerController#initialize ends where one returns false).
     """
     always, is_absent = _always_there(store), config_is_absent(store)
-    if is_absent and store.log.segments:
+    if is_absent and store.log.files:
         yield Reason.of("config_absent", directory=store.place("config"))
     for name, config in store.configs.items():
         if name in _SINCE_5_0 and not store.rules.reads_batches_and_timers:
@@ -115,7 +115,7 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
         }
         yield Reason.of(
             "config_lost.file",
-            unsafe=config.name not in _HARMLESS and bool(store.log.segments) and not no_group,
+            unsafe=config.name not in _HARMLESS and bool(store.log.files) and not no_group,
             name=config.name,
             state=state,
             without=without,
@@ -225,7 +225,7 @@ def config_databases_lost(store: StoppedStore) -> Iterator[Reason]:
     Mirrors RocksDBTopicConfigManager#load, RocksDBSubscriptionGroupManager#load, RocksDBConsumerOffsetManager#load and
     their ``merge`` (5.2.0 to 5.5.0), TopicConfigManagerV2#load (5.3.2 to 5.5.0).
     """
-    if not store.config_in_databases or not store.log.segments:
+    if not store.config_in_databases or not store.log.files:
         return
     there = store.rocksdb.made
     if store.settings.text("configManagerVersion") == "v2":
@@ -277,7 +277,7 @@ def store_type(store: StoppedStore) -> Iterator[Reason]:
     databases = store.rocksdb
     has_database = databases.queues or databases.queues_apart
     if store.queues_in_rocksdb:
-        if store.log.segments and not has_database:
+        if store.log.files and not has_database:
             yield _no_database(store)
         apart = store.settings.flag(SEPARATE)
         if databases.queues if apart else databases.queues_apart:

@@ -283,6 +283,8 @@ CONFIG = (
             bad("config_lost.file", name=name, state="absent, and its .bak absent", made=made))
       for name, made in (("topics.json", MADE), ("consumerOffset.json", LEFT))),
     row("no subscriptionGroup.json", without("config/subscriptionGroup.json"), bad("config_lost.file")),
+    row("no subscriptionGroup.json, and a cut last segment", without("config/subscriptionGroup.json"),
+        sized(f"commitlog/{SECOND}", 4000), bad("config_lost.file"), bad("segment_size.one")),
     row("no groups, where nobody reads", without("config/subscriptionGroup.json"), NO_OFFSET, note("config_lost.file")),
     cured("topics.json without a topic", config("topics.json", {}), bad("config_lost.file", made=MADE)),
     row("static topics before 5.0.0", put("config/topicQueueMapping.json", "{"), releases="4.9"),
