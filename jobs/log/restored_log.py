@@ -196,7 +196,7 @@ def _missing(store: OpenedStore, begin: int, end: int) -> list[Segment]:
 
 
 def _told(store: OpenedStore, own: LogCopy, compared: Sequence[tuple[LogCopy, int | None]]) -> Iterator[str]:
-    own_begin, hours = store.segments[0].base, store.settings.reserved_hours
+    own_begin, hours = store.segments[0].base, store.settings.number("fileReservedTime")
     for replica, offset in compared:
         begin, end = replica.reading.begin, replica.reading.end
         if end > max([own.reading.end, *(stop for _, stop in own.lost)]):

@@ -275,7 +275,7 @@ def log_begins_late(store: StoppedStore) -> Iterator[Reason]:
         return
     before = [queue_ends.offset_at(queue, begin) - queue.begin for queue in store.queues.values() if not queue.batch]
     if count := sum(before):
-        yield Reason.of("log_begins_late", begin=begin, count=count, hours=store.settings.reserved_hours)
+        yield Reason.of("log_begins_late", begin=begin, count=count, hours=store.settings.number("fileReservedTime"))
 
 
 def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int, int]:

@@ -82,7 +82,7 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
     if replica.begin < store.log.begin and store.log.segments:
         # a log whose first record is younger than the time that messages are kept has lost nothing to retention
         case = "replica_begins_earlier.young" if store.begins_young else "replica_begins_earlier.old"
-        hours = store.settings.reserved_hours
+        hours = store.settings.number("fileReservedTime")
         yield Reason.of(case, theirs=replica.begin, begin=store.log.begin, hours=hours, **named)
     ends: dict[str, Any] = {"end": other.end, "own": own.end}
     if replica.differs_at is not None:

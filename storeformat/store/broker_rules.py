@@ -1,4 +1,4 @@
-"""Rules by release, and what a store shows of the release that wrote it (FORMAT.md, What differs by release).
+"""Rules by release (FORMAT.md, What differs by release).
 
 Behaviour changed at few releases, so seven names stand for all. Each rule is a field of ``BrokerRules``; nothing else
 compares releases. Splitting and scanning differ only for a property with an empty name or a separator in its value,
@@ -17,7 +17,6 @@ from typing import Any
 
 DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
-NO_SIGNS = "nothing in the store shows the release"
 
 Release = tuple[int, int, int]
 NEWEST: Release = (5, 5, 1)
@@ -124,28 +123,3 @@ def rules_of(release: str) -> BrokerRules:
     if numbers[2] == _ANY:
         return _RULES[last]
     return _rules(last, numbers, (*numbers[:2], numbers[2] + 1))
-
-
-@dataclass(frozen=True)
-class ReleaseSigns:
-    """Signs in a store root. ``checkpoint_tail``: i64 fields from byte 24 on: masterFlushedOffset, confirmPhyOffset,
-    logicsPhysicalOffset. ``counts_every_put``: None if no index file tells.
-    """
-
-    has_rocksdb_store: bool = False
-    checkpoint_tail: tuple[int, ...] = ()
-    counts_every_put: bool | None = None
-
-
-def guess_version(signs: ReleaseSigns) -> tuple[str, str]:
-    """Release whose rules fit a store, and the reason."""
-    if signs.has_rocksdb_store:
-        return "5.5", "the store holds rocksdbstore/, which brokers from 5.4.0 on create"
-    if len(signs.checkpoint_tail) > 2 and signs.checkpoint_tail[2] > 0:
-        return "5.5", "the checkpoint holds logicsPhysicalOffset, which 5.5.0 writes"
-    if signs.counts_every_put:
-        return "4.6", "index headers count every put, as brokers up to 4.7.0 do"
-    if len(signs.checkpoint_tail) > 1 and signs.checkpoint_tail[1] > 0:
-        why = "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)"
-        return "5.3", why
-    return DEFAULT, NO_SIGNS

@@ -1,8 +1,7 @@
-"""Checkpoint: store times up to which log, queues and index are on disk.
+"""Checkpoint: store times up to which log, queues and index are on disk (FORMAT.md).
 
-FORMAT.md has the fields of its one page; the rest, and fields newer than the broker, are zero. Mirrors StoreCheckpoint.
-A broker reads it only after a crash: the times select the segment where recovery begins, and index files that end after
-``index_msg_timestamp`` are deleted.
+Mirrors StoreCheckpoint. A broker reads it only after a crash: the times select the segment where recovery begins, and
+index files that end after ``index_msg_timestamp`` are deleted.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ class StoreCheckpoint:
 
 
 def parse_checkpoint(content: bytes | memoryview) -> StoreCheckpoint:
-    """Parse a checkpoint; a short file reads as if zeros followed, as with mmap. Raises NotAStore if empty.
-
-    >>> parse_checkpoint(StoreCheckpoint(logics_msg_timestamp=1717053302000).to_bytes()).logics_msg_timestamp
-    1717053302000
-    """
+    """Parse a checkpoint; a short file reads as if zeros followed, as with mmap. Raises NotAStore if empty."""
     if not len(content):
         raise NotAStore("the checkpoint is empty", found=0, expected=f"{PAGE_SIZE} bytes")
     return StoreCheckpoint(*FIELDS.unpack(bytes(content[: FIELDS.size]).ljust(FIELDS.size, b"\0")))
@@ -50,24 +45,5 @@ def is_plausible(content: bytes | memoryview) -> bool:
     if not len(content) or any(content[FIELDS.size :]):
         return False
     *stamps, flushed, confirmed, queued = astuple(parse_checkpoint(content))
-    no_offset_yet = -1
-    return all(0 <= stamp < _END_OF_TIMES for stamp in stamps) and all(
-        no_offset_yet <= offset < _END_OF_LOGS for offset in (flushed, confirmed, queued)
-    )
-
-
-def for_rebuilt_store(
-    *, last_store_timestamp: int, last_index_end_timestamp: int, last_queued_phy_offset: int
-) -> StoreCheckpoint:
-    """Checkpoint for queues and index files that are complete up to the end of the log.
-
-    ``last_queued_phy_offset``: start of the last queued record (0: none, or no such field). The index time is that of
-    the *last* file, where a broker writes that of the last full one: otherwise a crash right after the first start
-    deletes the last file, and 5.4.0 and later index at most ten segments again.
-    """
-    return StoreCheckpoint(
-        physic_msg_timestamp=last_store_timestamp,
-        logics_msg_timestamp=last_store_timestamp,
-        index_msg_timestamp=last_index_end_timestamp,
-        logics_physical_offset=last_queued_phy_offset,
-    )
+    times = all(0 <= stamp < _END_OF_TIMES for stamp in stamps)
+    return times and all(-1 <= offset < _END_OF_LOGS for offset in (flushed, confirmed, queued))  # -1: none yet

@@ -19,6 +19,7 @@ from types import ModuleType
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
+from storeformat.javacompat import LONG_MAX
 from storeformat.log.log_tail import LogTail
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.consume_queue import UNIT_SIZE
@@ -32,7 +33,6 @@ from storeformat.store.recovery import NEVER
 READ_WHOLE = 1 << 16  # bytes; more data is bisected
 _HELD = 256  # fewer units in a queue's last file are kept: reopening 20,000 files takes 0.5 s
 _AT_ONCE = 1 << 20  # units read at a time
-_FURTHEST = (1 << 63) - 1
 _NO_UNITS: Structs = np.zeros(0, consume_queue.UNIT)
 RECOVERED_FILES = 3  # files that recovery checks, from the last on (ConsumeQueue#recover)
 
@@ -97,22 +97,18 @@ def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> Que
             known = file is own[0] and written and not consume_queue.is_pre_blank(units[0])
             begin = place if known else _first_written(own[0])
         if not batch:
-            end = min(place + written, _FURTHEST)
+            end = min(place + written, LONG_MAX)
         if written:
             last = units[-1]
             held = units if written < _HELD else _NO_UNITS
             if batch:
-                end = min(int(last["msg_base_offset"]) + int(last["batch_size"]), _FURTHEST)
-            end_offset = min(int(last["phy_offset"]) + int(last["size"]), _FURTHEST)
+                end = min(int(last["msg_base_offset"]) + int(last["batch_size"]), LONG_MAX)
+            end_offset = min(int(last["phy_offset"]) + int(last["size"]), LONG_MAX)
         if written < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
             lost, empty_last = sum(_written(file, kind)[0] for file in later), not later and not written
             break
     return QueueEnd(topic, queue_id, own, batch, begin, end, end_offset, stray, folders, lost, empty_last, held)
-
-
-def _kind_of(queue: QueueEnd) -> ModuleType:
-    return batch_consume_queue if queue.batch else consume_queue
 
 
 def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
@@ -133,12 +129,12 @@ def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
             units = _units(handle, 0, count, kind)
             written = kind.written_units(units)
             return written, units[:written]
-        written = bisect_left(range(count), True, key=lambda place: not _is_valid(handle, place, kind))
+
+        def is_invalid(place: int) -> bool:
+            return not kind.is_valid(_units(handle, place, 1, kind))[0]
+
+        written = bisect_left(range(count), True, key=is_invalid)
         return written, np.concatenate([_units(handle, place, 1, kind) for place in (0, written - 1) if written])
-
-
-def _is_valid(handle: FileIO, place: int, kind: ModuleType) -> bool:
-    return bool(kind.is_valid(_units(handle, place, 1, kind))[0])
 
 
 def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
@@ -192,7 +188,7 @@ def _first_written(file: FileStatus) -> int:
 
 def offset_at(queue: QueueEnd, log_offset: int) -> int:
     """First queue offset whose record is at or after a log offset, else ``end`` (ConsumeQueue#correctMinOffset)."""
-    kind = _kind_of(queue)
+    kind = batch_consume_queue if queue.batch else consume_queue
 
     def is_reached(place: int) -> bool:
         unit = _units(handle, place, 1, kind)

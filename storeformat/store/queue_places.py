@@ -1,19 +1,10 @@
 """Where a broker keeps consume queues: in files ``ROOT/KIND/TOPIC/QUEUE``, KIND one of ``consumequeue``,
 ``batchconsumequeue`` and ``consumequeue_ext``, or in RocksDB (``storeType=defaultRocksDB``, 5.2.0 and later).
 
-===========================================  ==========================================================================
-what is there                                what it shows
-===========================================  ==========================================================================
-``storeType`` in the settings                the answer (MessageStoreConfig#isEnableRocksDBStore)
-``rocksdbCQDoubleWriteEnable=true``          queues in files, and in RocksDB beside them (CombineConsumeQueueStore,
-                                             5.3.x: CommitLogDispatcherBuildRocksdbConsumeQueue)
-``consumequeue/CURRENT``                     RocksDB (RocksDBConsumeQueueStore)
-``consumequeue_rocksdb/CURRENT``             RocksDB, if there are no queues in files beside (5.5.0)
-``config/topics/``, ``consumerOffsets/``,    RocksDB: brokers with this ``storeType`` keep their configuration there,
-``subscriptionGroups/`` with tables          too (RocksDBTopicConfigManager and its kin, 5.2.0 to 5.5.0)
-``rocksdbstore/``                            nothing: every broker from 5.4.0 on makes it
-``useSeparateStorePathForRocksdbCQ=true``    the database is in ``consumequeue_rocksdb/`` (5.5.0)
-===========================================  ==========================================================================
+``rocksdb_queues`` has the evidence, by MessageStoreConfig#isEnableRocksDBStore, RocksDBConsumeQueueStore and, for
+``config/``, RocksDBTopicConfigManager and its kin (5.2.0 to 5.5.0). ``rocksdbstore/`` shows nothing: every broker from
+5.4.0 on makes it. With ``rocksdbCQDoubleWriteEnable=true`` queues are in files, and in RocksDB beside them
+(CombineConsumeQueueStore, 5.3.x: CommitLogDispatcherBuildRocksdbConsumeQueue).
 """
 
 from __future__ import annotations
@@ -33,7 +24,7 @@ _CONFIGURATIONS = ("topics", "consumerOffsets", "subscriptionGroups")
 
 
 def queue_id_of(name: str) -> int | None:
-    """Queue id of a directory's name, None for no number (ConsumeQueueStore#loadConsumeQueues)."""
+    """Queue id of a directory's name, None for one that a broker ignores (ConsumeQueueStore#loadConsumeQueues)."""
     return int(name) if name.isascii() and name.isdigit() else None
 
 
@@ -47,7 +38,6 @@ class QueueDirectory:
 
     @property
     def queue_id(self) -> int | None:
-        """None for a name that a broker ignores."""
         return queue_id_of(self.queue)
 
     def entries(self) -> list[files.FileStatus]:
@@ -78,7 +68,7 @@ def holds_pairs(directory: str) -> bool:
 
 @dataclass(frozen=True)
 class QueueStore:
-    """Where queues are kept; ``evidence`` is the evidence, ``written_twice``: a database beside the files."""
+    """Where queues are kept, and what shows it; ``written_twice``: a database beside the files."""
 
     kind: QueueStoreKind = "file"
     database: str = CONSUME_QUEUE
@@ -96,7 +86,8 @@ def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = Non
     if kind is None:
         kind = "rocksdb" if evidence else "file"
         if not evidence and settings.flag(DOUBLE_WRITE):
-            evidence, loaded = f"{DOUBLE_WRITE}=true", _loaded(settings)
+            evidence, both = f"{DOUBLE_WRITE}=true", {"default", _ROCKSDB_TYPE}
+            loaded = {part.strip().lower() for part in settings.text(LOADED).split(";")} & both or both
             twice = len(loaded) == 2
             kind = "file" if "default" in loaded else "rocksdb"
     if twice and settings.flag(LIGHT_IN_ROCKSDB):
@@ -109,12 +100,6 @@ def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = Non
         here, there = (files.exists(locations.join(root, name, "CURRENT")) for name in (CONSUME_QUEUE, ROCKSDB_QUEUES))
         apart = there and not here
     return QueueStore(kind, ROCKSDB_QUEUES if apart else CONSUME_QUEUE, evidence, twice)
-
-
-def _loaded(settings: Settings) -> set[str]:
-    """Store types that CombineConsumeQueueStore loads: both without a valid one."""
-    known = {"default", _ROCKSDB_TYPE}
-    return {part.strip().lower() for part in settings.text(LOADED).split(";")} & known or known
 
 
 def rocksdb_queues(root: str, settings: Settings) -> str | None:

@@ -1,18 +1,10 @@
-"""Messages that recovery dispatches again, by release: these reach their queues without help.
+"""What a start dispatches again, by the rules of its release, and what is deleted soon after it.
 
-===============  =========================================================  ==========================================
-release          after a clean stop                                         after a crash (``abort``)
-===============  =========================================================  ==========================================
-4.5.1 to 4.9.8   from where the furthest queue ends                         from the segment that the checkpoint shows
-5.0.0 to 5.3.1   nothing                                                    the same
-5.3.2, 5.3.3     what is after where the furthest queue ends, but not    the same
-                 the first record there
-5.4.0 and later  the same, from the tenth-last segment on at most           the same, from the tenth-last on at most
-===============  =========================================================  ==========================================
-
-Mirrors CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover, DefaultMessageStore#start (4.9.8 to
-5.5.0), ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). For a name of
-several releases, the worst counts.
+Messages that recovery dispatches again reach their queues without help: after a crash (``abort``) those from the
+segment that the checkpoint shows, after a clean stop those after the end of the furthest queue, or none. Mirrors
+CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover, DefaultMessageStore#start (4.9.8 to 5.5.0),
+ConsumeQueueStore#isMappedFileMatchedRecover (5.5.0) and #doRecheckReputOffsetFromCq (5.0.0). For a name of several
+releases, the worst counts.
 """
 
 from __future__ import annotations
@@ -36,8 +28,8 @@ from storeformat.store.settings import Settings
 
 NEVER = (1 << 63) - 1
 _MARGIN_MS = 3000
-
 HOUR_MS = 3_600_000
+_LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
 
 
 @dataclass(frozen=True)
@@ -82,20 +74,13 @@ def redispatch(
     return Redispatch()
 
 
-_LOOKS_AT_MORE = ("messageIndexSafe", "transRocksDBEnable", "indexRocksDBEnable", "timerRocksDBEnable")
-
-
 def looks_from(
     segments: Sequence[Segment], rules: BrokerRules, settings: Settings, furthest_unit: int, *, after_crash: bool
 ) -> int:
     """First offset that the next start reads, over all releases of the rules: damage before it has no effect.
 
-    After a crash, and with queues in RocksDB, the start of the log: there checkpoints decide.
-
-    ===============  ==========================================================================================
-    4.5.1 to 5.3.1   the third-last segment
-    5.3.2 and later  the segment in which the furthest queue ends (5.4.0 and later: the tenth-last at the earliest)
-    ===============  ==========================================================================================
+    After a crash, and with queues in RocksDB, the start of the log: there checkpoints decide. Else the third-last
+    segment, or the one in which the furthest queue ends.
     """
     if not segments or after_crash or (rules.knows_rocksdb and settings.queues_in_rocksdb):
         return segments[0].base if segments else 0
@@ -161,8 +146,8 @@ def doomed(
     """
     if len(segments) < 2:
         return None
-    used = _used_percent(paths)
-    reserved = settings.reserved_ms
+    *log, queues = [files.space_of(path).used_percent if files.status_of(path) is not None else 0 for path in paths]
+    used = max(min(log, default=0), queues)  # the emptiest disk of the log, or that of the queues if fuller
     forcibly = min(max(settings.number("diskSpaceCleanForciblyRatio"), 30), 85) if rules.deletes_at_once else 85
     too_full = used > forcibly or used > warning_percent(settings, rules)
     forced = too_full and settings.flag("cleanFileForciblyEnable")
@@ -171,9 +156,7 @@ def doomed(
     at_once = at_once or (too_full and rules.deletes_at_once)
     due_ms = now_ms + (0 if at_once else hours * HOUR_MS)
     count = 0
-    for file in segments[:-1]:
-        if not forced and file.modified_ms + reserved > due_ms:
-            break
+    while count < len(segments) - 1 and (forced or segments[count].modified_ms + settings.reserved_ms <= due_ms):
         count += 1
     if not count:
         return None
@@ -183,12 +166,6 @@ def doomed(
 def warning_percent(settings: Settings, rules: BrokerRules) -> int:
     """Disk usage from which a broker refuses messages, and from 5.0.0 on deletes at once."""
     return min(max(settings.number("diskSpaceWarningLevelRatio"), 35), 90) if rules.deletes_at_once else 90
-
-
-def _used_percent(paths: Sequence[str]) -> int:
-    """The emptiest disk of the log, or that of the queues if fuller."""
-    *log, queues = [files.space_of(path).used_percent if files.status_of(path) is not None else 0 for path in paths]
-    return max(min(log, default=0), queues)
 
 
 def _hours_until(delete_when: str, now_ms: int) -> int:

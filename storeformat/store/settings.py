@@ -81,12 +81,8 @@ class Settings:
         return self.text("storeType").lower() == "defaultrocksdb"
 
     @property
-    def reserved_hours(self) -> int:
-        return self.number("fileReservedTime")
-
-    @property
     def reserved_ms(self) -> int:
-        return self.reserved_hours * 3_600_000
+        return self.number("fileReservedTime") * 3_600_000
 
     @property
     def queue_file_size(self) -> int:
@@ -108,17 +104,18 @@ class Settings:
 
     def of_files(self) -> dict[str, int | bool | str]:
         """Settings that shape files, and those given that say where queues are kept."""
-        given = {name: self.given[name] for name in QUEUE_STORE_SETTINGS if name in self.given}
-        return {name: self._typed(name) for name in _OF_FILES} | given
-
-    def _typed(self, name: str) -> int | bool | str:
-        return self.number(name) if name in _NUMBERS else self.text(name) if name in _TEXTS else self.flag(name)
+        shaping: dict[str, int | bool | str] = {}
+        for name in _OF_FILES:
+            is_number, is_text = name in _NUMBERS, name in _TEXTS
+            shaping[name] = self.number(name) if is_number else self.text(name) if is_text else self.flag(name)
+        return shaping | {name: self.given[name] for name in QUEUE_STORE_SETTINGS if name in self.given}
 
     def checked(self) -> Settings:
         """Itself. Raises WrongSettings for a value that shapes files and that no broker could use."""
         try:
             for name in _OF_FILES:
-                self._check(name, self.given.get(name))
+                if name in self.given and name not in _TEXTS:
+                    self._check(name, self.given[name])
             _ = self.index_file_size  # raises where no broker could map one
             parse_delay_levels(self.text("messageDelayLevel"))
         except WrongSettings as error:
@@ -126,16 +123,14 @@ class Settings:
             raise
         return self
 
-    def _check(self, name: str, text: str | None) -> None:
-        if text is None or name in _TEXTS:
-            return
-        if name in _NUMBERS and parse_int(text) is None:
-            raise WrongSettings(
-                f"{name} is not an integer", found=text, expected="bytes or a count up to 2147483647, and no blank"
-            )
-        if name not in _NUMBERS and text.lower() not in ("true", "false"):
-            raise WrongSettings(f"{name} is not a boolean", found=text, expected="true or false")
-        if name in _NUMBERS and self.number(name) < (least := _LEAST.get(name, 0)):
+    def _check(self, name: str, text: str) -> None:
+        if name not in _NUMBERS:
+            if text.lower() not in ("true", "false"):
+                raise WrongSettings(f"{name} is not a boolean", found=text, expected="true or false")
+        elif parse_int(text) is None:
+            expected = "bytes or a count up to 2147483647, and no blank"
+            raise WrongSettings(f"{name} is not an integer", found=text, expected=expected)
+        elif self.number(name) < (least := _LEAST.get(name, 0)):
             raise WrongSettings(f"{name} is out of range", found=text, expected=f"{least} to {_MAX_FILE_SIZE}")
 
 

@@ -13,18 +13,8 @@ from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
-from storeformat.store import checkpoint
-from storeformat.store.broker_rules import (
-    DEFAULT,
-    NEWEST,
-    NEWEST_DIFFERS,
-    NO_SIGNS,
-    BrokerRules,
-    ReleaseSigns,
-    guess_version,
-    release_numbers,
-    rules_of,
-)
+from storeformat.store.broker_rules import DEFAULT, NEWEST, NEWEST_DIFFERS, BrokerRules, release_numbers, rules_of
+from storeformat.store.checkpoint import FIELDS, PAGE_SIZE, StoreCheckpoint, is_plausible, parse_checkpoint
 from storeformat.store.config.config_files import (
     CONSUMER_OFFSETS,
     DECODERS,
@@ -47,6 +37,7 @@ from storeformat.store.queue_places import queue_directories
 from storeformat.store.setting_names import is_known
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings
 
+NO_SIGNS = "nothing in the store shows the release"
 _FILES_TO_ASK = 64
 _SIZES_OF_QUEUES = {CONSUME_QUEUE: QUEUE_SIZE, BATCH_CONSUME_QUEUE: BATCH_SIZE, CONSUME_QUEUE_EXT: EXT_SIZE}
 _UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_consume_queue.UNIT_SIZE}
@@ -112,7 +103,7 @@ def find_store(root: str, settings: Settings, version: str | None = None) -> Sto
     root = locations.absolute(root)
     if not files.exists(root):
         raise MissingInput("there is no such store", path=root)
-    guessed, why = guess_version(release_signs(root, settings))
+    guessed, why = guess_version(root, settings)
     if version is None and why == NO_SIGNS:
         return Store(root, settings, rules_of(guessed), why, None)
     rules = rules_of(version or guessed)
@@ -196,29 +187,33 @@ def _shown_file_size(root: str, kind: str) -> int | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def release_signs(root: str, settings: Settings) -> ReleaseSigns:
-    """Signs of the release that wrote a store."""
+def guess_version(root: str, settings: Settings) -> tuple[str, str]:
+    """Release whose rules fit the files of a store, and the reason."""
+    every_put = counts_every_put(root, settings)
+    path = locations.join(root, CHECKPOINT)
+    page = files.read_bytes(path) if FIELDS.size <= (files.size_of(path) or 0) <= PAGE_SIZE else b""
+    stamps = parse_checkpoint(page) if is_plausible(page) else StoreCheckpoint()
+    if files.exists(locations.join(root, ROCKSDB_STORE)):
+        return "5.5", "the store holds rocksdbstore/, which brokers from 5.4.0 on create"
+    if stamps.logics_physical_offset > 0:
+        return "5.5", "the checkpoint holds logicsPhysicalOffset, which 5.5.0 writes"
+    if every_put:
+        return "4.6", "index headers count every put, as brokers up to 4.7.0 do"
+    if stamps.confirm_phy_offset > 0:
+        why = "the checkpoint holds confirmPhyOffset (5.1.1 and later), and there is no rocksdbstore/ (5.4.0 and later)"
+        return "5.3", why
+    return DEFAULT, NO_SIGNS
+
+
+def counts_every_put(root: str, settings: Settings) -> bool | None:
+    """True if the headers of index files count every put; None if they show nothing.
+
+    Keys share slots: if far more entries than slots should be in use and the header says they are equal, it counts
+    entries. Files of another length and contradictory headers are ignored; the majority decides.
+    """
     sizes = Settings({name: settings.given[name] for name in (SLOTS, ENTRIES) if name in settings.given})
     if all(entry.size != sizes.index_file_size for entry in _index_files(root)):
         sizes, _ = _fit_index_sizes(root, Settings(), required=False)
-    path = locations.join(root, CHECKPOINT)
-    size = files.size_of(path)
-    tail: tuple[int, ...] = ()
-    if size is not None and checkpoint.FIELDS.size <= size <= checkpoint.PAGE_SIZE:
-        page = files.read_bytes(path)
-        if checkpoint.is_plausible(page):
-            tail = checkpoint.FIELDS.unpack(page[: checkpoint.FIELDS.size])[3:]
-    return ReleaseSigns(
-        has_rocksdb_store=files.exists(locations.join(root, ROCKSDB_STORE)),
-        checkpoint_tail=tail,
-        counts_every_put=_counts_every_put(root, sizes),
-    )
-
-
-def _counts_every_put(root: str, sizes: Settings) -> bool | None:
-    """Keys share slots: if far more entries than slots should be in use and the header says they are equal, it counts
-    entries. Files of another length and contradictory headers are ignored; the majority decides.
-    """
     own = [entry for entry in _index_files(root) if entry.size == sizes.index_file_size]
     votes: Counter[bool] = Counter()
     for entry in own[:_FILES_TO_ASK]:

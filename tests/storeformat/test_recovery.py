@@ -18,11 +18,11 @@ from storeformat.log.log_end import check_log_end, growing_log_end
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
-from storeformat.store.broker_rules import rules_of
-from storeformat.store.checkpoint import StoreCheckpoint, for_rebuilt_store, is_plausible, parse_checkpoint
+from storeformat.store.broker_rules import DEFAULT, rules_of
+from storeformat.store.checkpoint import StoreCheckpoint, is_plausible, parse_checkpoint
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
 from storeformat.store.settings import Settings
-from storeformat.store.store import fit_to_store, release_signs
+from storeformat.store.store import counts_every_put, fit_to_store, guess_version
 
 # ---------------------------------------------------------------------------------------------------- checkpoint
 FULL = StoreCheckpoint(1, 2, 3, 4, 5, 6)
@@ -64,11 +64,6 @@ def test_ends_of_what_is_plausible(field: str, least: int, most: int) -> None:
     plausible = [is_plausible(StoreCheckpoint(**{field: value}).to_bytes()) for value in values]
     assert plausible == [False, True, True, False]
     assert not is_plausible(b"")
-
-
-def test_checkpoint_beside_a_rebuilt_store() -> None:
-    ends = {"last_store_timestamp": 70_000, "last_index_end_timestamp": 69_000, "last_queued_phy_offset": 4_321}
-    assert for_rebuilt_store(**ends) == StoreCheckpoint(70_000, 70_000, 69_000, 0, 0, 4_321)
 
 
 @pytest.mark.golden
@@ -297,31 +292,47 @@ def put_index(root: Path, settings: Settings, slots_in_use: int, entries: int, n
 
 
 @pytest.mark.parametrize(
-    ("counted", "counts_every_put"),
+    ("counted", "expected"),
     [
         *(((number,), True) for number in (90, 91)),
         *(((number,), None) for number in (0, 92, 3, 4)),
         *(((90, 90, 60), True), ((90, 60, 60), False), ((90, 60), None), ((90, 3), True), ((60, 95), False)),
     ],
 )
-def test_most_index_headers_decide(tmp_path: Path, counted: tuple[int, ...], counts_every_put: bool | None) -> None:
+def test_most_index_headers_decide(tmp_path: Path, counted: tuple[int, ...], expected: bool | None) -> None:
     """90 keys in 100 slots take some 60 of them: a header that says 90 counts keys. Few keys tell nothing."""
     settings = Settings({"maxHashSlotNum": "100", "maxIndexNum": "200"})
     for number, slots_in_use in enumerate(counted):
         put_index(
             tmp_path, settings, slots_in_use, slots_in_use if slots_in_use < 5 else 90, f"2021071207094705{number}"
         )
-    assert release_signs(str(tmp_path), settings).counts_every_put == counts_every_put
+    assert counts_every_put(str(tmp_path), settings) is expected
 
 
-def test_signs_of_a_release(tmp_path: Path) -> None:
-    bare = release_signs(str(tmp_path), Settings())
-    assert (bare.has_rocksdb_store, bare.checkpoint_tail, bare.counts_every_put) == (False, (), None)
-    times = 1_700_000_000_000, 1_700_000_000_000, 1_700_000_000_000
-    put(tmp_path, "checkpoint", struct.pack(">6q", *times, 4096, 7, 8).ljust(4096, b"\0"))
-    (tmp_path / "rocksdbstore").mkdir()
-    shown = release_signs(str(tmp_path), Settings())
-    assert (shown.has_rocksdb_store, shown.checkpoint_tail[0]) == (True, 4096)
+@pytest.mark.parametrize(
+    ("offsets", "in_use", "folder", "version"),
+    [
+        ((), None, False, DEFAULT),
+        ((), None, True, "5.5"),
+        ((0, 0, 1), None, False, "5.5"),
+        ((0, 1, 0), None, False, "5.3"),
+        ((1, 0, 0), None, False, DEFAULT),
+        ((0, 1, 0), 90, False, "4.6"),
+        ((), 90, False, "4.6"),
+        ((), 60, False, DEFAULT),
+    ],
+)
+def test_what_a_store_shows_of_its_release(
+    tmp_path: Path, offsets: tuple[int, ...], in_use: int | None, folder: bool, version: str
+) -> None:
+    settings = Settings({"maxHashSlotNum": "100", "maxIndexNum": "200"})
+    if offsets:
+        put(tmp_path, "checkpoint", struct.pack(">6q", *[1_700_000_000_000] * 3, *offsets).ljust(4096, b"\0"))
+    if in_use is not None:
+        put_index(tmp_path, settings, in_use, 90)
+    if folder:
+        (tmp_path / "rocksdbstore").mkdir()
+    assert guess_version(str(tmp_path), settings)[0] == version
 
 
 # ------------------------------------------------------------------------------------------------------- log end

@@ -40,7 +40,7 @@ from storeformat.javaproperties import as_written, parse_properties
 from storeformat.kernels.columns import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.store import checkpoint, rocksdb_queues
-from storeformat.store.broker_rules import DEFAULT, VERSIONS, ReleaseSigns, guess_version, rules_of
+from storeformat.store.broker_rules import VERSIONS, rules_of
 from storeformat.store.config import timer_files
 from storeformat.store.layout import file_name, is_file_name
 from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
@@ -296,25 +296,6 @@ def test_topics_without_light_queues(topic: str, excluded_in: set[str]) -> None:
     assert found == excluded_in
 
 
-@pytest.mark.parametrize(
-    ("signs", "version"),
-    [
-        (ReleaseSigns(), DEFAULT),
-        (ReleaseSigns(has_rocksdb_store=True), "5.5"),
-        (ReleaseSigns(checkpoint_tail=(0, 0, 1)), "5.5"),
-        (ReleaseSigns(checkpoint_tail=(0, 1, 0)), "5.3"),
-        (ReleaseSigns(checkpoint_tail=(1, 0, 0)), DEFAULT),
-        (ReleaseSigns(checkpoint_tail=(1, 1)), "5.3"),
-        (ReleaseSigns(checkpoint_tail=(1,)), DEFAULT),
-        (ReleaseSigns(counts_every_put=True, checkpoint_tail=(0, 1, 0)), "4.6"),
-        (ReleaseSigns(counts_every_put=True), "4.6"),
-        (ReleaseSigns(counts_every_put=False), DEFAULT),
-    ],
-)
-def test_what_a_store_shows(signs: ReleaseSigns, version: str) -> None:
-    assert guess_version(signs)[0] == version
-
-
 # -------------------------------------------------------------------------------------------------------- format tables
 DOCUMENT = Path(storeformat.__file__).with_name("FORMAT.md").read_text()
 Field = tuple[int, str, str]
@@ -390,7 +371,7 @@ def test_every_module_that_is_named_exists() -> None:
 WITH_EXAMPLES = (
     "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "javaproperties.parse_properties",
     "queues.consume_queue.pack_units", "queues.consume_queue.parse_units", "record.bodies.uncompressed",
-    "record.decode.decode", "record.message_ids.parse_offset_message_id", "store.checkpoint.parse_checkpoint",
+    "record.decode.decode", "record.message_ids.parse_offset_message_id",
 )  # fmt: skip
 
 

@@ -153,23 +153,19 @@ class ConfigFile:
 
 def read_config(root: str, name: str) -> ConfigFile:
     """Load one of ``DECODERS`` as the broker would; waits while a live broker writes it."""
-    found = _read_once(root, name)
-    for _ in range(_LOOKS):
+    paths = [locations.join(root, CONFIG, file) for file in (name, name + BACKUP_SUFFIX)]
+    for look in range(_LOOKS + 1):
+        if look:
+            time.sleep(_PAUSE_S)
+        found = ConfigFile(name, *(_read(path, DECODERS[name]) for path in paths))
         if found.main.content is FileState.SOUND or found.is_absent or not is_live(locations.join(root, LOCK)):
             break
-        time.sleep(_PAUSE_S)
-        found = _read_once(root, name)
     return found
 
 
 def read_offsets(root: str, *, enable_lmq: bool) -> ConfigFile:
     """The file in which a broker with this setting keeps committed offsets."""
     return read_config(root, LMQ_OFFSETS if enable_lmq else CONSUMER_OFFSETS)
-
-
-def _read_once(root: str, name: str) -> ConfigFile:
-    main, backup = (locations.join(root, CONFIG, file) for file in (name, name + BACKUP_SUFFIX))
-    return ConfigFile(name, _read(main, DECODERS[name]), _read(backup, DECODERS[name]))
 
 
 def _read(path: str, decode: Callable[[Any], Any]) -> ConfigCopy:

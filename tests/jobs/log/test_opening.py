@@ -146,7 +146,7 @@ def test_settings_of_a_file_stand_below_those_of_the_command_line(root: Path) ->
 
 
 def test_a_release_that_the_store_contradicts_is_a_note(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "guess_version", lambda signs: ("5.1", "it has such a file"))
+    monkeypatch.setattr(store_module, "guess_version", lambda root, settings: ("5.1", "it has such a file"))
     store = open_store(LogOptions(store=str(root)))
     assert (store.rules.version, store.release_reason) == ("5.1", "it has such a file")
     said = [
@@ -154,7 +154,7 @@ def test_a_release_that_the_store_contradicts_is_a_note(root: Path, monkeypatch:
         for version in ("5.1", "5.3")
     ]
     assert said == [[], ["using the rules of 5.3, as requested; the store suggests 5.1: it has such a file"]]
-    monkeypatch.setattr(store_module, "guess_version", lambda signs: (DEFAULT, "nothing"))
+    monkeypatch.setattr(store_module, "guess_version", lambda root, settings: (DEFAULT, "nothing"))
     version = next(version for version in VERSIONS if version != DEFAULT)
     notes = open_store(LogOptions(store=str(root), broker_version=version)).notes
     assert not [note for note in notes if "rules" in note]

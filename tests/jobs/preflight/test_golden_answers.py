@@ -15,8 +15,9 @@ from support.store_to_start import configure
 
 from jobs.preflight.preflight import safe_to_start
 from jobs.preflight.stopped_store import read_stopped_store
-from storeformat.store.broker_rules import DEFAULT, NO_SIGNS
+from storeformat.store.broker_rules import DEFAULT
 from storeformat.store.settings import Settings, read_settings
+from storeformat.store.store import NO_SIGNS
 
 pytestmark = pytest.mark.golden
 
