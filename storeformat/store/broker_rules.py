@@ -34,8 +34,6 @@ def _since(*release: int, until: Release = _END, in_all: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class BrokerRules:
-    """Rules of some releases."""
-
     version: str
     count_every_put: bool = _since(4, 0, 0, until=(4, 7, 1))  # hashSlotCount of index headers counts entries, not slots
     split_parser: bool = _since(4, 0, 0, until=(4, 9, 1))  # properties by String#split

@@ -35,18 +35,12 @@ _HELD = 256  # fewer units in a queue's last file are kept: reopening 20,000 fil
 _AT_ONCE = 1 << 20  # units read at a time
 _NO_UNITS: Structs = np.zeros(0, consume_queue.UNIT)
 RECOVERED_FILES = 3  # files that recovery checks, from the last on (ConsumeQueue#recover)
-
 _NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class QueueEnd:
-    """One queue as its broker finds it before reading the log.
-
-    ``begin``, ``end``: queue offsets; ``end_offset``: commit-log offset after the last unit's record (-1 without
-    units). ``stray``, ``folders``: names that are no queue files; ``lost_units``: in files after the end;
-    ``empty_last``: the last file has no unit; ``held``: the units of the file with the end, if few.
-    """
+    """One queue as its broker finds it before reading the log. ``begin``, ``end``: queue offsets."""
 
     topic: str
     queue_id: int
@@ -54,25 +48,20 @@ class QueueEnd:
     batch: bool = False
     begin: int = 0
     end: int = 0
-    end_offset: int = -1
-    stray: Sequence[FileStatus] = ()
+    end_offset: int = -1  # commit-log offset after the last unit's record
+    stray: Sequence[FileStatus] = ()  # no queue files
     folders: Sequence[FileStatus] = ()
-    lost_units: int = 0
-    empty_last: bool = False
-    held: Structs = field(default_factory=lambda: _NO_UNITS, compare=False)
+    lost_units: int = 0  # in files after the end
+    empty_last: bool = False  # the last file has no unit
+    held: Structs = field(default_factory=lambda: _NO_UNITS, compare=False)  # units of the file with the end, if few
 
     @property
     def ends_in_pre_blank(self) -> bool:
         return self.end_offset == consume_queue.PRE_BLANK_SIZE and not self.batch
 
 
-_NO_QUEUE = QueueEnd("", 0, ())
-
-
 def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collection[str] = ()) -> list[QueueEnd]:
-    """Queues in files, by default of all topics, except ``but``; a queue's directory is named by its number
-    (ConsumeQueueStore#loadConsumeQueues).
-    """
+    """Queues in files, by default of all topics, except ``but`` (ConsumeQueueStore#loadConsumeQueues)."""
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         for queue in queue_directories(root, kind, topics):
@@ -144,8 +133,8 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
         return queue.held[places]
     found = np.zeros(len(queue_offsets), consume_queue.UNIT)
     for file in queue.files:
-        places = queue_offsets - int(file.name) // consume_queue.UNIT_SIZE
-        rows = np.flatnonzero((places >= 0) & (places < file.size // consume_queue.UNIT_SIZE))
+        places = queue_offsets - int(file.name) // UNIT_SIZE
+        rows = np.flatnonzero((places >= 0) & (places < file.size // UNIT_SIZE))
         if rows.size:
             first, last = int(places[rows].min()), int(places[rows].max())
             with files.opened(file.path) as handle:
@@ -164,10 +153,8 @@ def first_not_due(queue: QueueEnd, time: int) -> int:
 
 def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
     """Queue offsets and units in the files after the end of an ordinary queue."""
-    later = [file for file in queue.files if int(file.name) // consume_queue.UNIT_SIZE > queue.end]
-    ranges = [
-        int(file.name) // consume_queue.UNIT_SIZE + np.arange(file.size // consume_queue.UNIT_SIZE) for file in later
-    ]
+    firsts = [(int(file.name) // UNIT_SIZE, file) for file in queue.files]
+    ranges = [np.arange(first, first + file.size // UNIT_SIZE) for first, file in firsts if first > queue.end]
     places = np.concatenate([np.zeros(0, np.int64), *ranges])
     units = units_at(queue, places)
     return places[consume_queue.is_valid(units)], units[consume_queue.is_valid(units)]
@@ -180,10 +167,10 @@ def _first_written(file: FileStatus) -> int:
         def is_written(place: int) -> bool:
             return not consume_queue.is_pre_blank(_units(handle, place, 1, consume_queue))[0]
 
-        count = file.size // consume_queue.UNIT_SIZE
+        count = file.size // UNIT_SIZE
         begins_late = count and not is_written(0)  # most files have no filler
         blanks = bisect_left(range(count), True, key=is_written) if begins_late else 0
-    return int(file.name) // consume_queue.UNIT_SIZE + blanks
+    return int(file.name) // UNIT_SIZE + blanks
 
 
 def offset_at(queue: QueueEnd, log_offset: int) -> int:
@@ -222,7 +209,7 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
 
 def settled(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> set[tuple[str, int]]:
     """Ordinary queues that have the unit of each of their records in the tail and end with the last: nearly all."""
-    ends = [queues.get(key, _NO_QUEUE) for key in tail.keys]
+    ends = [queues.get(key, QueueEnd(*key, ())) for key in tail.keys]
     held = np.concatenate([_NO_UNITS, *(_NO_UNITS if queue.batch else queue.held for queue in ends)])
     counts = np.array([0 if queue.batch else len(queue.held) for queue in ends], np.int64)
     reached = np.array([queue.end_offset for queue in ends], np.int64)

@@ -30,10 +30,8 @@ def queue_id_of(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class QueueDirectory:
-    """A directory that may be a queue: ``queue`` is its name."""
-
     topic: str
-    queue: str
+    queue: str  # the directory's name
     path: str
 
     @property

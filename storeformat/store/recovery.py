@@ -40,7 +40,6 @@ class Redispatch:
     skipped: int = -1
 
     def covers(self, offsets: Int64s | int) -> Bools:
-        """Which record offsets are dispatched again."""
         return np.asarray((offsets >= self.begin) & (offsets != self.skipped))
 
 
@@ -139,10 +138,8 @@ def doomed(
 
     Mirrors DefaultMessageStore.CleanCommitLogService#deleteExpiredFiles, #isTimeToDelete, #isSpaceToDelete and
     MappedFileQueue#deleteExpiredFileByTime (4.9.8 to 5.5.0): never the last segment; those older than
-    ``fileReservedTime`` in the hours of ``deleteWhen``, or at once where a disk is fuller than
-    ``diskMaxUsedSpaceRatio`` (10 to 95 %). With ``cleanFileForciblyEnable`` whatever their age where it is fuller than
-    85 %, once it is time (4.9.8), or at any time (5.0.0 and later) than ``diskSpaceCleanForciblyRatio`` (30 to 85 %) or
-    ``diskSpaceWarningLevelRatio`` (35 to 90 %).
+    ``fileReservedTime`` in the hours of ``deleteWhen``, or at once where a disk is too full. With
+    ``cleanFileForciblyEnable`` whatever their age where it is fuller still, once it is time (4.9.8), or at any time.
     """
     if len(segments) < 2:
         return None

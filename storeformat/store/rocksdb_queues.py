@@ -21,12 +21,11 @@ from storeformat.storage.rocksdb import Database, Family
 
 DEFAULT_FAMILY = "default"
 OFFSET_FAMILY = "offset"
+# RocksDBOptionsFactory#createCQCFOptions, #createOffsetCFOptions
 FAMILIES = (Family(DEFAULT_FAMILY, compressed=True, universal=True), Family(OFFSET_FAMILY))
-"""Table options of each (RocksDBOptionsFactory#createCQCFOptions, #createOffsetCFOptions)."""
 MAX, MIN = "max", "min"
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
 VALUE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8")])
-
 ENDS = struct.Struct(">qq")  # commit-log offset and queue offset of a ``max`` or ``min``
 OFFSET = struct.Struct(">q")  # of the checkpoint
 PAIRS_AT_A_TIME = 1 << 16
@@ -69,7 +68,6 @@ def unit_keys(topic: bytes, queue_id: int, queue_offsets: Int64s) -> Bytes:
 
 
 def unit_values(units: Structs, store_timestamps: Int64s) -> Structs:
-    """Values of consume-queue units."""
     values = np.empty(len(units), VALUE)
     for name in ("phy_offset", "size", "tags_code"):
         values[name] = units[name]
@@ -158,7 +156,8 @@ class RocksDbQueues:
 
     def range_of(self, queue: Queue, log_begin: int) -> tuple[int, int]:
         """First queue offset served, and the one after the last (#getMinCqOffset, #getMaxOffsetInQueue)."""
-        last, first = self._end(queue, MAX), self._end(queue, MIN)
+        keys = (end_key(*queue, end) for end in (MAX, MIN))
+        last, first = (parse_ends(self.database.get(OFFSET_FAMILY, key)) for key in keys)
         begin = first[1] if first else 0
         if first is not None and first[0] >= log_begin:
             return begin, last[1] + 1 if last else 0
@@ -167,9 +166,6 @@ class RocksDbQueues:
         if last[0] < log_begin:
             return last[1] + 1, last[1] + 1
         return self._first_from(queue, begin, last[1], log_begin), last[1] + 1
-
-    def _end(self, queue: Queue, end: str) -> tuple[int, int] | None:
-        return parse_ends(self.database.get(OFFSET_FAMILY, end_key(*queue, end)))
 
     def _first_from(self, queue: Queue, low: int, high: int, log_begin: int) -> int:
         found, begin = None, low
@@ -187,6 +183,5 @@ class RocksDbQueues:
 
 @contextmanager
 def rocksdb_queues_in(directory: str) -> Iterator[RocksDbQueues]:
-    """Open the queues of a database."""
     with rocksdb.reading(directory, (DEFAULT_FAMILY, OFFSET_FAMILY)) as database:
         yield RocksDbQueues(database)

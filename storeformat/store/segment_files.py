@@ -1,12 +1,5 @@
-"""Directories and segments of a store's commit log.
-
-=================================================  ==============================================================
-setting                                            holds
-=================================================  ==============================================================
-``storePathCommitLog``, several paths with commas  segments, each new one in the next path
-``readOnlyCommitLogStorePaths``                    segments that were written when they were not read-only
-``storePathDLedgerCommitLog``                      entries, if not in ``dledger-<dLegerSelfId>/data``
-=================================================  ==============================================================
+"""Directories and segments of a store's commit log: ``storePathCommitLog`` (several paths with commas: each new segment
+in the next), ``readOnlyCommitLogStorePaths`` and ``storePathDLedgerCommitLog`` (or ``dledger-<dLegerSelfId>/data``).
 
 Mirrors ``MultiPathMappedFileQueue#load`` and ``DLedgerCommitLog`` of rocketmq-all-4.9.8 to 5.5.0, except where these
 lose messages silently: a missing path is an error here, and read-only paths are read (with a note) even if
@@ -23,7 +16,7 @@ from itertools import pairwise, starmap
 
 from storeformat.errors import LISTED, MissingInput, NotAStore, WrongSettings
 from storeformat.log import dledger
-from storeformat.log.dledger import DATA, ENTRIES, HEAD_SIZE, Committed, framing_of, is_of_group
+from storeformat.log.dledger import DATA, ENTRIES, GROUP_PREFIX, Committed, EntryFraming, is_of_group
 from storeformat.log.segments import PLAIN, Framing, Segment
 from storeformat.storage import files, locations
 from storeformat.storage.files import FileStatus
@@ -31,14 +24,11 @@ from storeformat.store.layout import COMMIT_LOG, file_name, is_file_name
 from storeformat.store.settings import SEGMENT_SIZE, Settings
 
 _MOST_STRAY = 20  # names in an error
-
 _SWITCH = "enableDLegerCommitLog"
 _PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 
-def find_segments(
-    directories: Sequence[str], expected_size: int | None, *, with_missing: bool = False
-) -> list[Segment]:
+def find_segments(directories: Sequence[str], size: int | None, *, with_missing: bool = False) -> list[Segment]:
     """Segments of the commit log in order; raises MissingInput or NotAStore unless they form one log.
 
     An empty last file (the broker stopped while creating it) is ignored, as from 5.1.3 on. A directory's first segment
@@ -58,7 +48,7 @@ def find_segments(
         segments.pop()
     if not any(segment.size for segment in segments):
         raise NotAStore("the commit log is empty", path=", ".join(directories))
-    size = _shown_size(segments) if expected_size is None else expected_size
+    size = _shown_size(segments) if size is None else size
     if with_missing:
         segments = list(_with_missing(segments, size))
     _check_segments(segments, size)
@@ -68,9 +58,8 @@ def find_segments(
 def _entries_in(directory: str) -> list[FileStatus]:
     entries = files.list_directory(directory)
     if entries is None:
-        raise MissingInput(
-            "there is no commit log", path=directory, advice="--store must be the broker's storePathRootDir"
-        )
+        advice = "--store must be the broker's storePathRootDir"
+        raise MissingInput("there is no commit log", path=directory, advice=advice)
     for entry in entries:
         if entry.leads_nowhere:
             raise MissingInput("a link in the commit log is broken", path=entry.path, advice="mount its target")
@@ -85,19 +74,14 @@ def _entries_in(directory: str) -> list[FileStatus]:
 
 
 def _refuse_stray(stray: Sequence[FileStatus]) -> None:
-    if len(stray) == 1:
-        raise NotAStore(
-            "there is a stray file in the commit log",
-            path=stray[0].path,
-            advice="no broker starts with it; move it away",
-        )
-    if stray:
-        rest = f" and {len(stray) - _MOST_STRAY} more" if len(stray) > _MOST_STRAY else ""
-        raise NotAStore(
-            f"there are {len(stray)} stray files in the commit log", path=locations.parent_of(stray[0].path),
-            found=", ".join(entry.name for entry in stray[:_MOST_STRAY]) + rest,
-            advice="no broker starts with them; move them away",
-        )  # fmt: skip
+    if not stray:
+        return
+    what, path, found, them = "there is a stray file in the commit log", stray[0].path, None, "it"
+    if len(stray) > 1:
+        what, path, them = f"there are {len(stray)} stray files in the commit log", locations.parent_of(path), "them"
+        found = ", ".join(entry.name for entry in stray[:_MOST_STRAY])
+        found += f" and {len(stray) - _MOST_STRAY} more" if len(stray) > _MOST_STRAY else ""
+    raise NotAStore(what, path=path, found=found, advice=f"no broker starts with {them}; move {them} away")
 
 
 def _with_missing(segments: Sequence[Segment], size: int) -> Iterator[Segment]:
@@ -121,44 +105,35 @@ def _shown_size(segments: Sequence[Segment]) -> int:
 
 
 def _framing_shown(entries: Sequence[FileStatus]) -> Framing | None:
-    heads = ((files.read_range(entry.path, 0, min(HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries)
-    return next((framing for framing in starmap(framing_of, heads) if framing is not None), None)
+    heads = (
+        (files.read_range(entry.path, 0, min(dledger.HEAD_SIZE, entry.size)), int(entry.name)) for entry in entries
+    )
+    return next((framing for framing in starmap(dledger.framing_of, heads) if framing is not None), None)
 
 
 def _check_segments(segments: Sequence[Segment], size: int) -> None:
     for segment in segments:
         if segment.size != size:
             raise NotAStore(
-                "a segment has the wrong length",
-                path=segment.path,
-                found=segment.size,
-                expected=size,
+                "a segment has the wrong length", path=segment.path, found=segment.size, expected=size,
                 advice="all have mappedFileSizeCommitLog bytes; a shorter one was truncated or is still being copied:"
                 " fetch it again, name a copy that has it (--replica ROOT), or --on-damage salvage",
-            )
+            )  # fmt: skip
         if segment.base % size:
-            raise NotAStore(
-                "a segment's name is not a multiple of the segment size",
-                path=segment.path,
-                found=segment.base,
-                expected=size,
-            )
+            what = "a segment's name is not a multiple of the segment size"
+            raise NotAStore(what, path=segment.path, found=segment.base, expected=size)
     for before, segment in pairwise(segments):
         if segment.base == before.base:
             raise NotAStore(
-                "the commit log has a segment twice",
-                path=f"{before.path} and {segment.path}",
+                "the commit log has a segment twice", path=f"{before.path} and {segment.path}",
                 advice="--commitlog PATH[,PATH] names the directories that hold the log",
-            )
+            )  # fmt: skip
         if segment.base != before.end:
             raise NotAStore(
-                "a segment is missing in the commit log",
-                path=segment.path,
-                found=segment.base,
-                expected=before.end,
+                "a segment is missing in the commit log", path=segment.path, found=segment.base, expected=before.end,
                 advice=f"the file {file_name(before.end)} should come before it: put it back, name a copy that has it"
                 " (--replica ROOT), or --on-damage salvage",
-            )
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -239,12 +214,13 @@ def _directories(root: str, settings: Settings) -> list[str]:
         group = settings.text("storePathDLedgerCommitLog")
         groups = group_directories(root, settings.text("dLegerSelfId"))
         found = [group] if group else [locations.join(path, DATA) for path in groups]
-        return found or [locations.join(root, COMMIT_LOG)]
-    there: dict[str, str] = {}
-    for path in settings.paths(*_PATHS):
-        if files.status_of(path) is not None:
-            there.setdefault(files.resolved(path), path)
-    return list(there.values()) or [locations.join(root, COMMIT_LOG)]
+    else:
+        there: dict[str, str] = {}
+        for path in settings.paths(*_PATHS):
+            if files.status_of(path) is not None:
+                there.setdefault(files.resolved(path), path)
+        found = list(there.values())
+    return found or [locations.join(root, COMMIT_LOG)]
 
 
 def commit_log_directories(root: str, settings: Settings, named: Sequence[str] = ()) -> list[str]:
@@ -273,26 +249,26 @@ def paths_unread_by_broker(settings: Settings) -> str | None:
 
 def group_directories(root: str, self_id: str = "") -> list[str]:
     """Folders of DLedger groups in a store root, or of one member."""
-    prefix = dledger.GROUP_PREFIX + self_id
+    prefix = GROUP_PREFIX + self_id
     names = sorted(entry.name for entry in files.list_directory(root) or [] if entry.is_directory)
     return [locations.join(root, name) for name in names if name == prefix or (not self_id and name.startswith(prefix))]
 
 
 def groups_of(directories: Sequence[str]) -> list[str]:
     """Folders of the groups whose entries are in log directories."""
-    return [locations.parent_of(path) for path in directories if dledger.is_of_group(path)]
+    return [locations.parent_of(path) for path in directories if is_of_group(path)]
 
 
 def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:
     """Segments with the committed index, and how far the log is committed; ``groups``: its possible group folders."""
-    if not isinstance(segments[-1].framing, dledger.EntryFraming):
+    if not isinstance(segments[-1].framing, EntryFraming):
         return list(segments), Committed()
     index = dledger.committed_index(locations.join(groups[0], dledger.CHECKPOINT)) if len(groups) == 1 else None
     if index is None:
         note = "no checkpoint of the group was found: nothing shows how far its log is committed"
         return list(segments), Committed(None, note)
-    framing = dledger.EntryFraming(index)
-    known = [replace(item, framing=framing) if item.framing == dledger.ENTRIES else item for item in segments]
+    framing = EntryFraming(index)
+    known = [replace(item, framing=framing) if item.framing == ENTRIES else item for item in segments]
     return known, dledger.committed_end(known, index)
 
 
@@ -300,25 +276,20 @@ def _entry_directories(root: str, settings: Settings) -> list[str]:
     own, configured = settings.text("dLegerSelfId"), _configured(settings.paths("storePathDLedgerCommitLog"))
     if configured:
         return configured
-    there = [path for group in group_directories(root) if _holds_files(path := locations.join(group, dledger.DATA))]
+    there = [path for group in group_directories(root) if _holds_files(path := locations.join(group, DATA))]
     wanted = set(group_directories(root, own))
     found = [path for path in there if locations.parent_of(path) in wanted]
     if not found and (there or settings.flag(_SWITCH)):
         raise WrongSettings(
-            "the settings name a DLedger member whose entries are not in the store",
-            path=root,
-            found=" and ".join(there) or "no dledger-ID/data",
-            expected=f"{dledger.GROUP_PREFIX}{own or 'ID'}/{dledger.DATA}",
+            "the settings name a DLedger member whose entries are not in the store", path=root,
+            found=" and ".join(there) or "no dledger-ID/data", expected=f"{GROUP_PREFIX}{own or 'ID'}/{DATA}",
             advice=f"--set {_SWITCH}=false reads commitlog/ alone; --set dLegerSelfId=ID names another member",
-        )
+        )  # fmt: skip
     if len(found) > 1:
         raise WrongSettings(
-            "the store holds the logs of several members of a DLedger group",
-            path=root,
-            found=" and ".join(found),
-            expected="one",
-            advice="--set dLegerSelfId=ID chooses one",
-        )
+            "the store holds the logs of several members of a DLedger group", path=root,
+            found=" and ".join(found), expected="one", advice="--set dLegerSelfId=ID chooses one",
+        )  # fmt: skip
     return found
 
 
@@ -327,11 +298,8 @@ def _configured(paths: Sequence[str]) -> list[str]:
     there = [path for path in paths if files.exists(path)]
     missing = [path for path in paths if path not in there]
     if there and missing:
-        raise MissingInput(
-            "a directory of the commit log is missing",
-            path=missing[0],
-            advice="mount it, or name those that hold the log with --commitlog PATH[,PATH]",
-        )
+        advice = "mount it, or name those that hold the log with --commitlog PATH[,PATH]"
+        raise MissingInput("a directory of the commit log is missing", path=missing[0], advice=advice)
     return [locations.absolute(path) for path in there]
 
 

@@ -3,18 +3,14 @@
 ==============  ======================================================================================================
 column          says
 ==============  ======================================================================================================
-name, class     MessageStoreConfig or BrokerConfig; empty for BrokerIdentity, NettyServerConfig, NettyClientConfig,
-                AuthConfig and the tiered store's
+class           MessageStoreConfig or BrokerConfig; empty for other classes
 releases        those of 4.9.8, 5.1.4, 5.3.3 and 5.5.1 that have the setter, as ``javap`` lists it
-effect          ``files``: what files hold; ``kept``: what a start keeps or finds; ``delivered``: what is delivered;
-                none where it is of threads, memory, networks, metrics or authentication
+effect          by the uses of each getter: ``files``: what files hold; ``kept``: what a start keeps or finds;
+                ``delivered``: what is delivered; none where it is of threads, memory, networks or metrics
 judged          ``yes`` where a rule of ``preflight`` follows it; else ``messages`` where it moves messages, their
                 queues or offsets to places that no rule looks at, ``state`` where it moves something else
 default         of a setting that this program uses; without one: false, or no text
 ==============  ======================================================================================================
-
-Effects are by the uses of each getter in these releases: ``maxRecoveryCommitlogFiles`` and
-``enableCleanExpiredOffset`` are read nowhere. MixAll#properties2Object calls setters.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ _ROWS = {row["name"]: row for row in csv.DictReader(_TABLE.splitlines())}
 EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}  # "" for settings without effect on a store
 NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and row["judged"] != "yes")
 MOVES = {name: row["judged"] for name, row in _ROWS.items() if row["judged"] in ("messages", "state")}
-"""Settings that move messages or state to places that no preflight rule checks."""
 DEFAULTS = {name: row["default"] for name, row in _ROWS.items() if row["default"]}
 _LACK = {
     "5.1.4": ("4.6", "4.8", "4.9"),

@@ -24,7 +24,6 @@ from storeformat.storage import files
 from storeformat.store.setting_names import DEFAULTS, EFFECTS, nearest_names
 
 _NUMBERS = {name: int(text) for name, text in DEFAULTS.items() if text.isdigit() and name != "deleteWhen"}
-
 SEGMENT_SIZE = "mappedFileSizeCommitLog"
 QUEUE_SIZE = "mappedFileSizeConsumeQueue"
 BATCH_SIZE = "mapperFileSizeBatchConsumeQueue"

@@ -13,34 +13,19 @@ from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
+from storeformat.store import layout
 from storeformat.store.broker_rules import DEFAULT, NEWEST, NEWEST_DIFFERS, BrokerRules, release_numbers, rules_of
 from storeformat.store.checkpoint import FIELDS, PAGE_SIZE, StoreCheckpoint, is_plausible, parse_checkpoint
-from storeformat.store.config.config_files import (
-    CONSUMER_OFFSETS,
-    DECODERS,
-    LMQ_OFFSETS,
-    TOPICS_JSON,
-    ConfigFile,
-    read_config,
-)
-from storeformat.store.layout import (
-    BATCH_CONSUME_QUEUE,
-    CHECKPOINT,
-    CONSUME_QUEUE,
-    CONSUME_QUEUE_EXT,
-    INDEX,
-    LOCK,
-    ROCKSDB_STORE,
-    is_file_name,
-)
+from storeformat.store.config import config_files
+from storeformat.store.config.config_files import ConfigFile, read_config
 from storeformat.store.queue_places import queue_directories
 from storeformat.store.setting_names import is_known
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings
 
 NO_SIGNS = "nothing in the store shows the release"
 _FILES_TO_ASK = 64
-_SIZES_OF_QUEUES = {CONSUME_QUEUE: QUEUE_SIZE, BATCH_CONSUME_QUEUE: BATCH_SIZE, CONSUME_QUEUE_EXT: EXT_SIZE}
-_UNITS = {CONSUME_QUEUE: consume_queue.UNIT_SIZE, BATCH_CONSUME_QUEUE: batch_consume_queue.UNIT_SIZE}
+_SIZES_OF_QUEUES = dict(zip(layout.QUEUE_KINDS, (QUEUE_SIZE, BATCH_SIZE, EXT_SIZE), strict=True))
+_UNITS = {layout.CONSUME_QUEUE: consume_queue.UNIT_SIZE, layout.BATCH_CONSUME_QUEUE: batch_consume_queue.UNIT_SIZE}
 
 
 @dataclass(frozen=True)
@@ -55,14 +40,13 @@ class Store:
 
     @property
     def release_assumed(self) -> bool:
-        """True if neither the command line nor the store shows the release."""
         return self.release_reason == NO_SIGNS
 
     @cached_property
     def configs(self) -> Mapping[str, ConfigFile]:
         """The files of ``config/``; of the two with offsets, the one in use."""
-        unread = CONSUMER_OFFSETS if self.settings.flag("enableLmq") else LMQ_OFFSETS
-        return {name: read_config(self.root, name) for name in DECODERS if name != unread}
+        unread = config_files.CONSUMER_OFFSETS if self.settings.flag("enableLmq") else config_files.LMQ_OFFSETS
+        return {name: read_config(self.root, name) for name in config_files.DECODERS if name != unread}
 
     @property
     def queues_in_rocksdb(self) -> bool:
@@ -81,7 +65,7 @@ class Store:
     def compacted_topics(self) -> frozenset[str]:
         """Topics served from ``compaction/``, which the broker fills only from what it dispatches."""
         on = self.rules.reads_batches_and_timers and self.settings.flag("enableCompaction")
-        topics = read_config(self.root, TOPICS_JSON).value if on else None
+        topics = read_config(self.root, config_files.TOPICS_JSON).value if on else None
         return frozenset(topic for topic, own in (topics or {}).items() if own.compacted)
 
     @property
@@ -91,8 +75,7 @@ class Store:
 
     @property
     def is_live(self) -> bool:
-        """True if a broker holds its lock."""
-        return broker_lock.is_live(self.place(LOCK))
+        return broker_lock.is_live(self.place(layout.LOCK))
 
     def place(self, *parts: str) -> str:
         return locations.join(self.root, *parts)
@@ -111,16 +94,13 @@ def find_store(root: str, settings: Settings, version: str | None = None) -> Sto
     settings = replace(settings, given=known)
     if version is None:
         return Store(root, settings, rules, why, None)
+    reason = "as given by --broker-version"
+    if version != rules.version:
+        numbers = release_numbers(version)
+        unknown = ", which this program does not know" if numbers > NEWEST else ""
+        reason += f" {version}{NEWEST_DIFFERS if numbers == NEWEST else unknown}"
     suggests = f"{guessed}: {why}" if guessed not in (rules.version, DEFAULT) else None
-    return Store(root, settings, rules, _given(version, rules), suggests)
-
-
-def _given(version: str, rules: BrokerRules) -> str:
-    if version == rules.version:
-        return "as given by --broker-version"
-    numbers = release_numbers(version)
-    unknown = ", which this program does not know" if numbers > NEWEST else ""
-    return f"as given by --broker-version {version}{NEWEST_DIFFERS if numbers == NEWEST else unknown}"
+    return Store(root, settings, rules, reason, suggests)
 
 
 def fit_to_store(root: str, settings: Settings, *, needs_index_sizes: bool) -> tuple[Settings, list[str]]:
@@ -128,15 +108,15 @@ def fit_to_store(root: str, settings: Settings, *, needs_index_sizes: bool) -> t
     notes: list[str] = []
     for kind, name in _SIZES_OF_QUEUES.items():
         own_size = _shown_file_size(root, kind)
-        set_size = settings.queue_file_size if kind == CONSUME_QUEUE else settings.number(name)
-        if own_size in (None, set_size) or (kind == CONSUME_QUEUE_EXT and not settings.flag("enableConsumeQueueExt")):
+        set_size = settings.queue_file_size if kind == layout.CONSUME_QUEUE else settings.number(name)
+        if own_size in (None, set_size) or (
+            kind == layout.CONSUME_QUEUE_EXT and not settings.flag("enableConsumeQueueExt")
+        ):
             continue
         if name in settings.given:
-            raise WrongSettings(
-                f"{name} makes files of {set_size} bytes, the store's own have {own_size}",
-                path=locations.join(root, kind),
-                advice=f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt",
-            )
+            what = f"{name} makes files of {set_size} bytes, the store's own have {own_size}"
+            advice = f"if this is the broker's value, the files are damaged: move {kind}/ away, it is rebuilt"
+            raise WrongSettings(what, path=locations.join(root, kind), advice=advice)
         settings = settings.showing(**{name: own_size})
         notes.append(f"{kind} files have {own_size} bytes, as the store's own")
     settings, more = _fit_index_sizes(root, settings, required=needs_index_sizes)
@@ -161,7 +141,7 @@ def _fit_index_sizes(root: str, settings: Settings, *, required: bool) -> tuple[
     raise WrongSettings(
         f"maxHashSlotNum and maxIndexNum make files of {settings.index_file_size} bytes, "
         f"the store's own have {' and '.join(map(str, sorted(sizes)))}",
-        path=locations.join(root, INDEX),
+        path=locations.join(root, layout.INDEX),
         advice="give the broker's values by --broker-conf FILE or --set maxHashSlotNum=N --set maxIndexNum=N; if these"
         " are the broker's, the files are damaged: move index/ away, it is rebuilt",
     )
@@ -169,7 +149,7 @@ def _fit_index_sizes(root: str, settings: Settings, *, required: bool) -> tuple[
 
 def _index_files(root: str) -> list[files.FileStatus]:
     """Files no longer than a header show nothing."""
-    entries = files.list_directory(locations.join(root, INDEX)) or []
+    entries = files.list_directory(locations.join(root, layout.INDEX)) or []
     return [
         entry for entry in entries if index_file.is_index_file_name(entry.name) and entry.size > index_file.HEADER_SIZE
     ]
@@ -181,8 +161,7 @@ def _read_part(reader: files.RangeReader, size: int, position: int, length: int)
 
 def _shown_file_size(root: str, kind: str) -> int | None:
     """Most common length of a kind's queue files; one without whole units was cut."""
-    found = (entry for queue in queue_directories(root, kind) for entry in queue.entries() if is_file_name(entry.name))
-    few = islice(found, _FILES_TO_ASK)
+    few = islice((file for queue in queue_directories(root, kind) for file in queue.files()), _FILES_TO_ASK)
     sizes = Counter(entry.size for entry in few if entry.size > 0 and entry.size % _UNITS.get(kind, 1) == 0)
     return sizes.most_common(1)[0][0] if sizes else None
 
@@ -190,10 +169,10 @@ def _shown_file_size(root: str, kind: str) -> int | None:
 def guess_version(root: str, settings: Settings) -> tuple[str, str]:
     """Release whose rules fit the files of a store, and the reason."""
     every_put = counts_every_put(root, settings)
-    path = locations.join(root, CHECKPOINT)
+    path = locations.join(root, layout.CHECKPOINT)
     page = files.read_bytes(path) if FIELDS.size <= (files.size_of(path) or 0) <= PAGE_SIZE else b""
     stamps = parse_checkpoint(page) if is_plausible(page) else StoreCheckpoint()
-    if files.exists(locations.join(root, ROCKSDB_STORE)):
+    if files.exists(locations.join(root, layout.ROCKSDB_STORE)):
         return "5.5", "the store holds rocksdbstore/, which brokers from 5.4.0 on create"
     if stamps.logics_physical_offset > 0:
         return "5.5", "the checkpoint holds logicsPhysicalOffset, which 5.5.0 writes"

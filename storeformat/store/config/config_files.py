@@ -89,22 +89,17 @@ def _refuse(constant: str) -> Any:
 
 CONFIG = "config"
 BACKUP_SUFFIX = ".bak"
-
-TOPICS_JSON = "topics.json"
-DELAY_OFFSETS = "delayOffset.json"
-DELAYS = f"{CONFIG}/{DELAY_OFFSETS}"
+TOPICS_JSON, DELAY_OFFSETS = "topics.json", "delayOffset.json"
 CONSUMER_OFFSETS, LMQ_OFFSETS = "consumerOffset.json", "lmqConsumerOffset.json"
-
+TOPICS, DELAYS = f"{CONFIG}/{TOPICS_JSON}", f"{CONFIG}/{DELAY_OFFSETS}"
+OFFSETS, OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{CONSUMER_OFFSETS}", f"{CONFIG}/{LMQ_OFFSETS}"
 BATCH_QUEUES = "BatchCQ"
 DEFAULT_QUEUES = 16  # read and write queues of an entry without the field (TopicConfig)
-
 _INT, _LONG = 1 << 31, 1 << 63
 _LOOKS, _PAUSE_S = 20, 0.05
 
 
 class FileState(Enum):
-    """State of a file in ``config/``."""
-
     ABSENT = "absent"
     EMPTY = "empty"
     TORN = "torn"
@@ -125,8 +120,6 @@ class ConfigCopy:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file and its backup."""
-
     name: str
     main: ConfigCopy
     backup: ConfigCopy
@@ -229,25 +222,22 @@ def _int(value: Any, bound: int = _LONG) -> int:
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]  # committed offsets by (topic, group), then by queue id
 
 
+def _by_group(table: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Values by topic and group; only keys ``topic@group`` (ConsumerOffsetManager#decode)."""
+    parts = [(key.partition("@"), value) for key, value in table.items()]
+    return {(topic, group): value for (topic, _, group), value in parts if topic and group}
+
+
 def decode_consumer_offsets(document: Any) -> Offsets:
-    """Offsets of ``consumerOffset.json``; only keys ``topic@group`` (ConsumerOffsetManager#decode)."""
-    found = {}
-    for key, queues in _entries(document, "offsetTable").items():
-        topic, at, group = key.partition("@")
-        offsets = {_int(queue, _INT): _int(offset) for queue, offset in queues.items()}
-        if at and topic and group:
-            found[topic, group] = offsets
-    return found
+    """Offsets of ``consumerOffset.json``."""
+    table = _entries(document, "offsetTable").items()
+    return _by_group({key: {_int(queue, _INT): _int(at) for queue, at in queues.items()} for key, queues in table})
 
 
 def decode_light_groups(document: Any) -> Offsets:
     """Offsets of ``lmqConsumerOffset.json``: a light group has one for each of its topics, in queue 0."""
-    found = dict(decode_consumer_offsets(document))
-    for key, offset in _table(document, "lmqOffsetTable").items():
-        topic, at, group = key.partition("@")
-        if at and topic and group:
-            found[topic, group] = {0: _int(offset)}
-    return found
+    light = _by_group(_table(document, "lmqOffsetTable"))
+    return {**decode_consumer_offsets(document), **{key: {0: _int(offset)} for key, offset in light.items()}}
 
 
 def decode_delay_offsets(document: Any) -> Mapping[int, int]:
@@ -291,14 +281,12 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
 """Decoders by file name; each raises ValueError for a document that cannot be in the file."""
 
 
-TOPICS = f"{CONFIG}/{TOPICS_JSON}"
 _FEW_QUEUES, _QUEUES_OF_ONE = 1024, 16  # of more queues, one in 16 must have a message in the log
 MADE_BY_BROKER = frozenset({
     "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
     "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
 })  # fmt: skip
-_SYSTEM_PREFIX = "rmq_sys_"
 
 
 def find_batch_topics(root: str, named: Iterable[str]) -> frozenset[str]:
@@ -326,7 +314,6 @@ def configured_batch_topics(root: str) -> set[str] | None:
 
 
 def topic_entry(topic: str, queues: int, *, batch: bool) -> dict[str, Any]:
-    """Configuration of one topic."""
     return {
         "attributes": {"queue.type": BATCH_QUEUES} if batch else {},
         "order": False,
@@ -350,7 +337,7 @@ def lost_topics(queues: Mapping[str, int], known: Collection[str]) -> list[str]:
     return sorted(
         topic
         for topic in queues
-        if topic not in known and topic not in MADE_BY_BROKER and not topic.startswith((_SYSTEM_PREFIX, LIGHT_PREFIX))
+        if topic not in known and topic not in MADE_BY_BROKER and not topic.startswith(("rmq_sys_", LIGHT_PREFIX))
     )
 
 
@@ -381,14 +368,11 @@ def topics_json(
     return (json.dumps(document, ensure_ascii=False, indent="\t") + "\n").encode(), sorted(added)
 
 
-OFFSETS = f"{CONFIG}/{CONSUMER_OFFSETS}"
-OFFSETS_WITH_LIGHT_GROUPS = f"{CONFIG}/{LMQ_OFFSETS}"
 SYSTEM_GROUPS = "CID_RMQ_SYS_"  # MixAll#isSysConsumerGroup; without an offset they begin at their queue's begin
-GROUPS_OF_EVERY_BROKER = frozenset(
-    {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS"}
-)  # fmt: skip
-"""SubscriptionGroupManager#init."""
+GROUPS_OF_EVERY_BROKER = frozenset({  # SubscriptionGroupManager#init
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS", "CID_RMQ_SYS_TRANS",
+})  # fmt: skip
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 _ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\{[^{}]*\}')
@@ -406,10 +390,9 @@ class DataVersion(NamedTuple):
 def data_version(text: str) -> DataVersion | None:
     """Version in a sound file; None before 5.0.0."""
     try:
-        document = parse(text)
+        found = _mapping(parse(text)).get("dataVersion")
     except (ValueError, RecursionError):
         return None
-    found = document.get("dataVersion") if isinstance(document, dict) else None
     if not isinstance(found, dict):
         return None
     numbers = (found.get("stateVersion", 0), found.get("counter", 0), found.get("timestamp", 0))
@@ -464,12 +447,9 @@ def known_groups(topics: Iterable[str], subscriptions: Iterable[str], *copies: O
     return sorted(name for name in names - GROUPS_OF_EVERY_BROKER if not name.startswith(SYSTEM_GROUPS))
 
 
-_LONGEST_TOPIC = (1 << 15) - 1
-
-
 def _group_of(retried: str, topics: Collection[str]) -> str:
     """Group of a retry topic, without the topic at the end of POP's (KeyBuilder)."""
-    if len(retried) > _LONGEST_TOPIC:
+    if len(retried) >= 1 << 15:  # no topic
         return retried
     ends = (at for at, letter in enumerate(retried) if letter in "_+" and retried[at + 1 :] in topics)
     return retried[: next(ends, len(retried))]

@@ -22,9 +22,7 @@ from storeformat.storage import durable, files, locations
 from storeformat.storage.files import FileStatus
 from storeformat.store.config.config_files import CONFIG
 
-TIMER_CHECK = "timercheck"
-WHEEL = "timerwheel"
-LOG = "timerlog"
+TIMER_CHECK, WHEEL, LOG = "timercheck", "timerwheel", "timerlog"
 WHEEL_SIZE = 7 * 24 * 3600 * 2 * 32
 DEFAULT_FILE_SIZE = 100 << 20
 CHECK_SIZE = 4096
@@ -65,7 +63,6 @@ class TimerFiles:
 
 
 def read_timer_files(root: str) -> TimerFiles:
-    """Timer state of a store root."""
     wheel = files.status_of(locations.join(root, WHEEL))
     logs = [entry for entry in files.statuses_in(locations.join(root, LOG)) if not entry.is_directory]
     path, check = locations.join(root, CONFIG, TIMER_CHECK), None
