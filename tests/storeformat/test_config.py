@@ -8,7 +8,6 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,24 +174,16 @@ def test_an_absurd_length_is_refused_unread(tmp_path: Path) -> None:
         read_config(str(tmp_path), "topics.json")
 
 
-@pytest.fixture
-def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Callable[[], object]]], None]:
-    """A broker that holds the lock, and does one step in each pause of the reader."""
-
-    def work(steps: list[Callable[[], object]]) -> None:
-        monkeypatch.setattr(config_files, "is_live", lambda lock: True)
-        stand_in(monkeypatch, config_files, "time", sleep=lambda seconds: steps.pop(0)())
-
-    return work
-
-
 @pytest.mark.parametrize("half", [None, b"", SOUND[:20]], ids=["moved to .bak", "emptied", "half written"])
 def test_a_live_broker_has_just_begun_to_write(
-    tmp_path: Path, half: bytes | None, at_work: Callable[[list[Callable[[], object]]], None]
+    tmp_path: Path, half: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It holds the lock, and does one step in each pause of the reader."""
     assert read(tmp_path, half, OLDER).value == {("A", "g"): {0: 3}}
     path = tmp_path / "config" / "consumerOffset.json"
-    at_work([lambda: path.write_bytes(SOUND[:25]), lambda: path.write_bytes(SOUND)])
+    steps = [SOUND[:25], SOUND]
+    monkeypatch.setattr(config_files, "is_live", lambda lock: True)
+    stand_in(monkeypatch, config_files, "time", sleep=lambda seconds: path.write_bytes(steps.pop(0)))
     assert read_config(str(tmp_path), path.name).value == {("A", "g"): {0: 5}}
 
 
@@ -444,25 +435,22 @@ def test_other_tables_of_a_torn_file_are_not_read(later: str) -> None:
     assert offsets_before_tear(text.replace("LATER", later)) == {("T", "g"): {0: 7}}
 
 
-def test_before_a_tear_every_number_is_as_it_was_written() -> None:
-    text = as_fastjson(DOCUMENT)
-    seen = 0
+LIGHT: Offsets = {("%LMQ%a", "%LMQ%g"): {0: 123}, ("%LMQ%b", "%LMQ%g"): {0: 4567}}
+LIGHT_TABLE = {"%LMQ%a@%LMQ%g": 123, "%LMQ%b@%LMQ%g": 4567}
+
+
+@pytest.mark.parametrize(
+    ("document", "offsets"), [(DOCUMENT, OFFSETS), ({"lmqOffsetTable": LIGHT_TABLE, **DOCUMENT}, {**OFFSETS, **LIGHT})]
+)
+def test_before_a_tear_every_number_is_as_it_was_written(document: dict[str, Any], offsets: Offsets) -> None:
+    text, seen = as_fastjson(document), 0
     for cut in range(len(text)):
         found = offsets_before_tear(text[:cut])
-        assert all(OFFSETS[key] == queues for key, queues in found.items())
+        assert found.items() <= offsets.items()
         assert len(found) >= seen
         seen = len(found)
-    assert offsets_before_tear(text) == OFFSETS
-    assert offsets_before_tear(text[:-40] + "\0" * 40) == OFFSETS
-
-
-def test_before_a_tear_in_the_table_of_light_groups() -> None:
-    light = {("%LMQ%a", "%LMQ%g"): {0: 123}, ("%LMQ%b", "%LMQ%g"): {0: 4567}}
-    table = {f"{topic}@{group}": offset for (topic, group), queues in light.items() for offset in queues.values()}
-    text = as_fastjson({"lmqOffsetTable": table, **DOCUMENT})
-    for cut in range(len(text)):
-        assert offsets_before_tear(text[:cut]).items() <= {**OFFSETS, **light}.items()
-    assert offsets_before_tear(text) == {**OFFSETS, **light}
+    assert offsets_before_tear(text) == offsets
+    assert offsets_before_tear(text[:-40] + "\0" * 40) == offsets
 
 
 def test_noise_is_no_offset() -> None:

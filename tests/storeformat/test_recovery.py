@@ -36,33 +36,20 @@ def test_short_files_read_as_if_zeros_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "byte", "plausible"),
-    [
-        *((position, byte, True) for position, byte in ((2, 0x07), (42, 0x01))),
-        *((position, 0x80, False) for position in (0, 24)),
-        *((position, byte, False) for position, byte in ((2, 0x08), (40, 0x01), (48, 0x01), (4095, 0x01))),
-    ],
-)
-def test_what_no_broker_writes_is_not_plausible(position: int, byte: int, plausible: bool) -> None:
-    page = bytearray(FULL.to_bytes())
-    page[position] = byte
-    assert is_plausible(page) == plausible
-
-
-@pytest.mark.parametrize(
     ("field", "least", "most"),
     [
-        ("physic_msg_timestamp", 0, (1 << 43) - 1),
-        ("index_msg_timestamp", 0, (1 << 43) - 1),
+        *((f"{name}_msg_timestamp", 0, (1 << 43) - 1) for name in ("physic", "logics", "index")),
+        ("master_flushed_offset", -1, (1 << 50) - 1),
         ("confirm_phy_offset", -1, (1 << 50) - 1),
         ("logics_physical_offset", -1, (1 << 50) - 1),
     ],
 )
-def test_ends_of_what_is_plausible(field: str, least: int, most: int) -> None:
-    """Times up to the year 2248, offsets up to 2^50; -1 where there is no offset yet."""
-    values = (least - 1, least, most, most + 1)
-    plausible = [is_plausible(StoreCheckpoint(**{field: value}).to_bytes()) for value in values]
-    assert plausible == [False, True, True, False]
+def test_what_is_plausible(field: str, least: int, most: int) -> None:
+    """Times up to the year 2248, offsets up to 2^50; -1 where there is no offset yet; zeros after them."""
+    pages = [StoreCheckpoint(**{field: value}).to_bytes() for value in (least - 1, least, most, most + 1)]
+    assert [is_plausible(page) for page in pages] == [False, True, True, False]
+    for position in (48, 4095):
+        assert not is_plausible(pages[1][:position] + b"\1" + pages[1][position + 1 :])
     assert not is_plausible(b"")
 
 
@@ -98,13 +85,20 @@ def segments(tmp_path: Path) -> list[Segment]:
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"),
-    [("4.6", Redispatch(7000)), ("4.9", Redispatch(7000)), ("5.0", Redispatch(NEVER)), ("5.1", Redispatch(NEVER)),
-     ("5.3", Redispatch(NEVER)), ("5.5", Redispatch(7000, 7000))],
-)  # fmt: skip
-def test_after_a_clean_stop(segments: list[Segment], version: str, expected: Redispatch) -> None:
-    page, settings = StoreCheckpoint(), Settings()
-    assert redispatch(segments, page, rules_of(version), settings, 7000, after_crash=False) == expected
+    ("version", "furthest", "given", "expected"),
+    [
+        *((version, 7000, {}, Redispatch(7000)) for version in ("4.6", "4.9")),
+        *((version, 7000, {}, Redispatch(NEVER)) for version in ("5.0", "5.1", "5.3")),
+        ("5.1", 7000, {"recheckReputOffsetFromCq": "true"}, Redispatch(7000)),
+        ("5.5", 7000, {}, Redispatch(7000, 7000)),
+        ("5.5", -1, {}, Redispatch(5 * SEGMENT)),
+    ],
+)
+def test_after_a_clean_stop(
+    segments: list[Segment], version: str, furthest: int, given: dict[str, str], expected: Redispatch
+) -> None:
+    page, settings = StoreCheckpoint(), Settings(given)
+    assert redispatch(segments, page, rules_of(version), settings, furthest, after_crash=False) == expected
 
 
 @pytest.mark.parametrize(
@@ -150,48 +144,33 @@ def test_queues_that_end_before_the_log(segments: list[Segment], version: str) -
     assert again == Redispatch(7 * SEGMENT, 100 if version == "5.5" else -1)
 
 
-def test_ten_segments_at_most(segments: list[Segment]) -> None:
-    rules, page = rules_of("5.5"), StoreCheckpoint()
-    assert redispatch(segments, page, rules, Settings(), -1, after_crash=False) == Redispatch(5 * SEGMENT)
-    more = Settings({"commitLogRecoverMaxNum": "12"})
-    assert redispatch(segments, page, rules, more, -1, after_crash=True) == Redispatch(3 * SEGMENT)
-
-
-def test_recheck_from_queues(segments: list[Segment]) -> None:
-    settings = Settings({"recheckReputOffsetFromCq": "true"})
-    again = redispatch(segments, StoreCheckpoint(), rules_of("5.1"), settings, 7000, after_crash=False)
-    assert again == Redispatch(7000)
-
-
 @pytest.mark.parametrize(
-    ("version", "page", "segment"),
+    ("version", "page", "given", "segment"),
     [
-        ("5.3", StoreCheckpoint(), 0),
-        ("5.3", StoreCheckpoint(T0 + 43_000, T0 + 60_000), 4),
-        ("5.3", StoreCheckpoint(T0 + 42_999, T0 + 60_000), 3),
-        ("5.3", StoreCheckpoint(T0 + 60_000, T0 + 43_000), 4),
-        ("5.3", StoreCheckpoint(T0 + 12_999, T0 + 12_999), 0),
-        ("5.3", StoreCheckpoint(T0 + 13_000, T0 + 13_000), 1),
-        ("5.5", StoreCheckpoint(), 5),
-        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 60_000), 6),
-        ("5.5", StoreCheckpoint(0, T0 + 79_999), 7),
-        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 93_000, logics_physical_offset=6 * SEGMENT - 1), 5),
-        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=1), 5),
-        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=6 * SEGMENT), 6),
-        ("5.5", StoreCheckpoint(0, T0 + 80_000), 8),
-        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SEGMENT + 3), 6),
-        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=9_999_999), 14),
+        ("5.3", StoreCheckpoint(), {}, 0),
+        ("5.3", StoreCheckpoint(T0 + 43_000, T0 + 60_000), {}, 4),
+        ("5.3", StoreCheckpoint(T0 + 42_999, T0 + 60_000), {}, 3),
+        ("5.3", StoreCheckpoint(T0 + 60_000, T0 + 43_000), {}, 4),
+        ("5.3", StoreCheckpoint(T0 + 12_999, T0 + 12_999), {}, 0),
+        ("5.3", StoreCheckpoint(T0 + 13_000, T0 + 13_000), {}, 1),
+        ("5.3", StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000), {"messageIndexSafe": "true"}, 2),
+        ("5.5", StoreCheckpoint(), {}, 5),
+        ("5.5", StoreCheckpoint(), {"commitLogRecoverMaxNum": "12"}, 3),
+        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 60_000), {}, 6),
+        ("5.5", StoreCheckpoint(0, T0 + 79_999), {}, 7),
+        ("5.5", StoreCheckpoint(T0 + 93_000, T0 + 93_000, logics_physical_offset=6 * SEGMENT - 1), {}, 5),
+        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=1), {}, 5),
+        ("5.5", StoreCheckpoint(0, 0, logics_physical_offset=6 * SEGMENT), {}, 6),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000), {}, 8),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=6 * SEGMENT + 3), {}, 6),
+        ("5.5", StoreCheckpoint(0, T0 + 80_000, logics_physical_offset=9_999_999), {}, 14),
     ],
 )
-def test_after_a_crash(segments: list[Segment], version: str, page: StoreCheckpoint, segment: int) -> None:
-    found = redispatch(segments, page, rules_of(version), Settings(), 7000, after_crash=True)
+def test_after_a_crash(
+    segments: list[Segment], version: str, page: StoreCheckpoint, given: dict[str, str], segment: int
+) -> None:
+    found = redispatch(segments, page, rules_of(version), Settings(given), 7000, after_crash=True)
     assert found == Redispatch(segment * SEGMENT)
-
-
-def test_the_index_may_hold_it_back(segments: list[Segment]) -> None:
-    page = StoreCheckpoint(T0 + 90_000, T0 + 90_000, T0 + 20_000)
-    settings = Settings({"messageIndexSafe": "true"})
-    assert redispatch(segments, page, rules_of("5.3"), settings, 7000, after_crash=True) == Redispatch(2 * SEGMENT)
 
 
 def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
