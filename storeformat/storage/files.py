@@ -100,17 +100,22 @@ def _advice(error: BaseException) -> str | None:
     return None
 
 
-@contextmanager
-def reading(path: str) -> Iterator[None]:
+class reading:  # noqa: N801  (a function but for the time that a generator takes)
     """Turn read errors into MissingInput with the path."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise MissingInput(f"cannot be read: {first_line(error)}", path=path, advice=_advice(error)) from error
-    except EOFError as error:
-        raise MissingInput(str(error), path=path) from error
-    except UnicodeError as error:
-        raise MissingInput(f"a name here is not in UTF-8: {error}", path=path) from error
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (OSError, pa.ArrowException)):
+            raise MissingInput(f"cannot be read: {first_line(error)}", path=self._path, advice=_advice(error)) from error
+        if isinstance(error, EOFError):
+            raise MissingInput(str(error), path=self._path) from error
+        if isinstance(error, UnicodeError):
+            raise MissingInput(f"a name here is not in UTF-8: {error}", path=self._path) from error
 
 
 @contextmanager

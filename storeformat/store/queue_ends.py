@@ -65,8 +65,8 @@ def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collecti
     found = []
     for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         for queue in queue_directories(root, kind, topics):
-            if queue.queue_id is not None and (queue.topic, queue.queue_id) not in but:
-                found += [_queue_end(queue.topic, queue.queue_id, queue.path, batch=kind == BATCH_CONSUME_QUEUE)]
+            if (number := queue.queue_id) is not None and (queue.topic, number) not in but:
+                found.append(_queue_end(queue.topic, number, queue.path, batch=kind == BATCH_CONSUME_QUEUE))
     return found
 
 
