@@ -111,7 +111,8 @@ class reading:  # noqa: N801  (a function but for the time that a generator take
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (OSError, pa.ArrowException)):
-            raise MissingInput(f"cannot be read: {first_line(error)}", path=self._path, advice=_advice(error)) from error
+            what = f"cannot be read: {first_line(error)}"
+            raise MissingInput(what, path=self._path, advice=_advice(error)) from error
         if isinstance(error, EOFError):
             raise MissingInput(str(error), path=self._path) from error
         if isinstance(error, UnicodeError):

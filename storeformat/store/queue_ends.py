@@ -62,12 +62,12 @@ class QueueEnd:
 
 def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collection[str] = ()) -> list[QueueEnd]:
     """Queues in files, by default of all topics, except ``but`` (ConsumeQueueStore#loadConsumeQueues)."""
-    found = []
-    for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
-        for queue in queue_directories(root, kind, topics):
-            if (number := queue.queue_id) is not None and (queue.topic, number) not in but:
-                found.append(_queue_end(queue.topic, number, queue.path, batch=kind == BATCH_CONSUME_QUEUE))
-    return found
+    return [
+        _queue_end(queue.topic, number, queue.path, batch=kind == BATCH_CONSUME_QUEUE)
+        for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+        for queue in queue_directories(root, kind, topics)
+        if (number := queue.queue_id) is not None and (queue.topic, number) not in but
+    ]
 
 
 def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> QueueEnd:
