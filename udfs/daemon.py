@@ -5,6 +5,7 @@ Spark puts a zip of PySpark without bytecode before the installed package, which
 
 from __future__ import annotations
 
+import gc
 import sys
 
 if __name__ == "__main__":
@@ -17,4 +18,6 @@ if __name__ == "__main__":
 
     pa.array([None])  # the first array imports pandas
     compiled()
+    gc.collect()
+    gc.freeze()  # workers collect garbage after each task: not among a million objects of imports
     manager()
