@@ -13,7 +13,7 @@ what survives damage, repair               ``salvage/``
 what differs from release to release       ``store/broker_rules``
 settings, names of files, other files      ``store/``
 opening, writing and moving files          ``storage/``
-what Java does with text and numbers       ``javacompat``, ``javaproperties``
+what Java does with text and numbers       ``javacompat``
 =========================================  =============================================================================
 
 FORMAT.md has all layouts. Format modules take buffers and columns (``arrays``) and return columns; ``errors`` has the

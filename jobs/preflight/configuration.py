@@ -33,13 +33,12 @@ from collections.abc import Iterator
 from jobs.contract.report import command, quoted
 from jobs.preflight.stopped_store import Reason, StoppedStore, batch_topics_of, first_of
 from storeformat.javacompat import parse_int
-from storeformat.javaproperties import as_written
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
 from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
 from storeformat.store.segment_files import paths_unread_by_broker
-from storeformat.store.setting_names import MOVES
+from storeformat.store.setting_names import MOVES, as_written
 from storeformat.store.settings import SEPARATE, Settings
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"

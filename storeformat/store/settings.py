@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 from storeformat.errors import WrongSettings
 from storeformat.index import index_file
 from storeformat.javacompat import parse_int
-from storeformat.javaproperties import parse_properties
 from storeformat.queues import consume_queue
 from storeformat.record.dispatch import parse_delay_levels
 from storeformat.storage import files
-from storeformat.store.setting_names import DEFAULTS, EFFECTS, nearest_names
+from storeformat.store.setting_names import DEFAULTS, EFFECTS, nearest_names, parse_properties
 
 _NUMBERS = {name: int(text) for name, text in DEFAULTS.items() if text.isdigit() and name != "deleteWhen"}
 SEGMENT_SIZE = "mappedFileSizeCommitLog"

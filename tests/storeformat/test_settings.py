@@ -36,14 +36,13 @@ from storeformat.javacompat import (
     parse_long,
     parse_short,
 )
-from storeformat.javaproperties import as_written, parse_properties
 from storeformat.kernels.columns import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.store import checkpoint, rocksdb_queues
 from storeformat.store.broker_rules import VERSIONS, rules_of
 from storeformat.store.config import timer_files
 from storeformat.store.layout import file_name, is_file_name
-from storeformat.store.setting_names import EFFECTS, is_known, nearest_names
+from storeformat.store.setting_names import EFFECTS, as_written, is_known, nearest_names, parse_properties
 from storeformat.store.settings import QUEUE_STORE_SETTINGS, Settings, read_settings
 from storeformat.store.store import find_store
 
@@ -369,7 +368,7 @@ def test_every_module_that_is_named_exists() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- doctests
 WITH_EXAMPLES = (
-    "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "javaproperties.parse_properties",
+    "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "store.setting_names.parse_properties",
     "queues.consume_queue.pack_units", "queues.consume_queue.parse_units", "record.bodies.uncompressed",
     "record.decode.decode", "record.message_ids.parse_offset_message_id",
 )  # fmt: skip
@@ -446,7 +445,7 @@ def test_a_defect_is_its_code_and_says_itself_in_words() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- message
-# ------------------------------------------------------------------------------------------------ javaproperties
+# ---------------------------------------------------------------------------------------------- properties files
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [

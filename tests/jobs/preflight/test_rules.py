@@ -24,10 +24,9 @@ from jobs.preflight import preflight as judging
 from jobs.preflight.preflight import judge, read_replica, start_facts
 from jobs.preflight.stopped_store import SAFE_BUT, Reason, answer_of
 from storeformat.errors import MissingInput
-from storeformat.javaproperties import as_written
 from storeformat.log.segments import Segment
 from storeformat.storage import files
-from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED
+from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED, as_written
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
 ELSEWHERE = {
