@@ -270,12 +270,12 @@ def without_queues(store: Path) -> None:
 
 
 def without_index(store: Path) -> None:
-    shutil.rmtree(store / "index")
+    shutil.rmtree(store / "index", ignore_errors=True)  # without queues 5.3.3 makes all of it again at its start
 
 
 def torn_offsets(store: Path) -> None:
     path = store / "config" / "consumerOffset.json"
-    path.write_bytes(path.read_bytes()[:-20])
+    path.write_bytes(path.read_bytes()[:-3])  # each group is whole
     path.with_name(path.name + ".bak").unlink(missing_ok=True)
 
 
