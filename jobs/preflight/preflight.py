@@ -202,14 +202,15 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
     store = read_stopped_store(options.store, settings, options.broker_version)
     replicas = [read_replica(store, root) for root in options.replicas]
     answer = judge(store, replicas)
+    facts = answer.facts()
     if store.suggests is not None:
         reporter.note(f"the store suggests the rules of {store.suggests}")
     seen, unseen = looked_at(store), not_looked_at(store)
     return reporter.report(
         "preflight",
         text=[*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"],
-        **answer.facts(),
-        next=step_after(answer.facts(), options.store, options.broker_conf),
+        **facts,
+        next=step_after(facts, options.store, options.broker_conf),
         store=store.root,
         log_begin=store.log.begin,
         log_end=store.tail.end,

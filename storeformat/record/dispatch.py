@@ -69,7 +69,6 @@ from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues import batch_consume_queue
 from storeformat.record.decode import DecodeRules, RecordBlock, is_directory_name, span_texts
 
-DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _DELAY_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _MOST_TOPICS, _NAME_BYTES = 1 << 17, 1 << 22  # further topics go to the general functions

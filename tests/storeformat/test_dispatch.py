@@ -27,6 +27,7 @@ from storeformat.record.dispatch import (
     parse_delay_levels,
     pending,
 )
+from storeformat.store.setting_names import DEFAULTS
 
 # ------------------------------------------------------------------------------------------------------ dispatch
 RULES = DispatchRules(parse_delay_levels("1s 5s 10m"))
@@ -58,7 +59,7 @@ def index_hash(text: str) -> int:
 
 
 def test_delay_levels_are_parsed_as_the_broker_does() -> None:
-    assert parse_delay_levels(dispatch.DEFAULT_DELAY_LEVELS)[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
+    assert parse_delay_levels(DEFAULTS["messageDelayLevel"])[:5] == (1_000, 5_000, 10_000, 30_000, 60_000)
     assert parse_delay_levels("2d 3h 4m +5s") == (172_800_000, 10_800_000, 240_000, 5_000)
     for text, word in (("", ""), ("1s  2s", ""), ("1s 5", "5"), ("s", "s"), ("1x", "1x"), ("1.5s", "1.5s")):
         with pytest.raises(WrongSettings, match=f"messageDelayLevel cannot be parsed: found {word}"):

@@ -14,11 +14,12 @@ from jobs.table.load import contradicted, observed_delays
 from storeformat.errors import WrongSettings
 from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import PRE_BLANK, pack_units
-from storeformat.record.dispatch import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from storeformat.record.dispatch import parse_delay_levels
 from storeformat.store import queue_ends
 from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 from storeformat.store.queue_places import QueueStore, queue_directories, queue_store, rocksdb_queues
 from storeformat.store.segment_files import find_segments
+from storeformat.store.setting_names import DEFAULTS
 from storeformat.store.settings import Settings
 
 # --------------------------------------------------------------------------------------------------------- queue places
@@ -241,7 +242,7 @@ def test_stray_files_and_names(tmp_path: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- delay levels
-DEFAULT = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+DEFAULT = parse_delay_levels(DEFAULTS["messageDelayLevel"])
 
 
 def write_queue(log: LogBuilder, root: Path, queue_id: int, delays: list[int], blanks: int = 0) -> list[Segment]:
