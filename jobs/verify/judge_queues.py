@@ -273,7 +273,7 @@ _FURTHEST = (1 << 63) - 1
 
 
 def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> tuple[Counter[str], int]:
-    """Judge the database. Returns counts of what was compared, and the dispatch progress less one."""
+    """Judge the database; returns what was compared, and the last log offset that it has dispatched, or -1."""
     name = run.store.queues_in.database
     directory = locations.join(run.store.root, name)
     slices = [part for part in plan_database(run.reading) if selects(topics, part.topic, part.queue_id)]

@@ -108,8 +108,8 @@ class TopicKind(IntEnum):
 class TopicTable(NamedTuple):
     """The topics that a pass over plain records knows: a table of open addressing, and a row a topic.
 
-    ``slots`` (a power of two) hold rows or -1, ``mixes`` what the names are found by. Names lie one after the other in
-    ``names``, which has ``PADDING`` bytes more. The pass itself adds a topic and stops; whoever called it fills in the
+    ``slots`` (a power of two) hold rows or -1, ``mixes`` the hashes of the names. ``names`` holds the names without
+    gaps, and ``PADDING`` bytes. The pass itself adds a topic and stops; whoever called it fills in the
     scan's code of it, its ``TopicKind`` and its ``joined_topics``, which are as in ``numpy_kernels.index_keys``.
     """
 
@@ -192,6 +192,6 @@ class PlainStop(IntEnum):
     NEW_TOPIC = 1
     """The next record has a topic that was not in the table: it is its last row now."""
     FULL = 2
-    """There is no room for what the next record becomes."""
+    """The columns have no room for the next record."""
     ODD = 3
     """The next record is not sound or not plain, or its topic is one too many."""

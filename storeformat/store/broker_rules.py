@@ -28,7 +28,7 @@ _END: Release = (6, 0, 0)
 
 
 def _since(*release: int, until: Release = _END, in_all: bool = False) -> Any:
-    """A rule from a release on; a name of which only some releases have it has it too, unless ``in_all``."""
+    """A rule from a release on. A name of several releases has it if one of them does; with ``in_all``, if all do."""
     return field(default=False, metadata={"since": release, "until": until, "in_all": in_all})
 
 

@@ -306,7 +306,7 @@ def held(tmp_path: Path) -> Iterator[tuple[GoldenStore, Path]]:
 @pytest.mark.golden
 @pytest.mark.parametrize("store", golden.stores(), ids=str)
 def test_end_of_every_store(store: GoldenStore) -> None:
-    """Zeros, unwritten segments and bytes of older logs lie after it; it is where the broker's log ended."""
+    """Only zeros, unwritten segments and bytes of older logs follow: there the broker's log ended."""
     found = opened(store, golden.unpack(store))
     assert growing_log_end(found.segments, found.decode_rules()) == store.end_offset
 
