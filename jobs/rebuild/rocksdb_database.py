@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from jobs.log.log_scan import LogReading
 from jobs.spark.runner import Runner
-from storeformat.arrays import Int64s
+from storeformat.arrays import Int64s, LogExtent
 from storeformat.errors import TotalsDisagree
 from storeformat.queues import consume_queue
 from storeformat.queues.queue_runs import QueueRuns
@@ -145,14 +145,14 @@ def build(
     directory = locations.join(place.made, name)
     files.make_directory(directory)
     rocksdb.make_database(directory, {units: written, offsets: [beside]})
-    compare, batches = ComparePairs(directory, reading.begin), list(batches_of_parts(slices))
+    compare, batches = ComparePairs(directory, LogExtent(reading.begin, reading.end)), list(batches_of_parts(slices))
     found: list[ComparedPart] = runner.map("check the RocksDB database", compare, batches)
-    counted, wanted = sum(part.found.compared for part in found), sum(part.count for part in slices)
-    wrong = next((part for part in found if part.found.first is not None or part.found.before_log), None)
+    counted, wanted = sum(part.found.counts["compared"] for part in found), sum(part.count for part in slices)
+    wrong = next((part for part in found if part.found.differences or part.found.counts["before_log"]), None)
     if wrong is not None or counted != wanted:
         raise TotalsDisagree(
             "the RocksDB database does not match the log", path=directory,
-            found=wrong.found.first if wrong else counted, expected=wanted,
+            found=wrong.found if wrong else counted, expected=wanted,
         )  # fmt: skip
     sizes = sorted(files.tree_sizes(directory).items())
     paths = [(locations.join(directory, path), size) for path, size in sizes]

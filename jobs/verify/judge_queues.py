@@ -22,7 +22,7 @@ from jobs.verify.differences import Subject, Verdicts, Verification
 from storeformat.arrays import LogExtent, leading
 from storeformat.errors import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.queues.queue_check import Finding, PairsComparison
+from storeformat.queues.queue_check import Finding, merged
 from storeformat.queues.topic_filter import TopicFilter, selects
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
@@ -293,7 +293,7 @@ def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: 
         expected = {(end.topic.encode(), end.queue_id): end for end in ends_of_queues(run.reading, slices)[0]}
         _judge_ends(run, name, expected, ends, queues, dispatched=limit, topics=topics)
     unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
-    compare = ComparePairs(directory, run.reading.begin, limit, unread)
+    compare = ComparePairs(directory, LogExtent(run.reading.begin, run.reading.end, unread), limit)
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
     if lagging := _judge_units(run, name, found):
         judge_lag(run.store, lagging, dispatched or 0, run.verdicts)
@@ -370,18 +370,12 @@ def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnd
 
 
 def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) -> int:
-    totals: Counter[str] = Counter()
-    by_queue: dict[Queue, PairsComparison] = {}
+    totals, differences = Counter[str](), defaultdict[Queue, list[Finding]](list)
     for part in found:
-        queue = (part.topic, part.queue_id)
-        by_queue[queue] = by_queue.get(queue, PairsComparison()).plus(part.found)
-    for queue, compared in by_queue.items():
-        totals.update(before_log=compared.before_log, beyond=compared.beyond, lagging=compared.lagging)
-        if (first := compared.first) is not None:
-            expected, found_ = (values and list(values) for values in (first.expected, first.found))
-            shown = Finding(first.cause, 0, first.queue_offset, expected, found_)
-            run.verdicts.differ(Subject(name, name, *_named(queue)), shown)
-        run.verdicts.counts.update(compared.counts)
+        totals.update(part.found.counts)
+        differences[part.topic, part.queue_id] += part.found.differences
+    for queue, findings in differences.items():
+        run.verdicts.differ(Subject(name, name, *_named(queue)), *merged(findings))
     run.verdicts.note_count(totals["before_log"], "units point before the log's start: the broker removes them in time")
     run.verdicts.note_count(totals["beyond"], "units are after the ends of their queues: the broker writes over them")
     return totals["lagging"]

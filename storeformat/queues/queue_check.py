@@ -18,7 +18,7 @@ found           what it is                                                what a
 ==============  ========================================================  ========================================
 ``before_log``  a pair whose record is before the log                     removes it when it compacts
 ``beyond``      a pair above the queue's ``max``: of a log that was cut   never reads it, writes over it
-``unread``      a pair of a record that was not read: in damage, or
+(none)          a pair of a record that was not read: in damage, or
                 after what was read of the log
 ``lagging``     a unit that is missing, or still has an older pair, at    puts it when it starts (truncateDirty
                 or after the checkpoint                                   leaves pairs where they are)
@@ -28,8 +28,8 @@ found           what it is                                                what a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ from storeformat.queues import batch_consume_queue, consume_queue
 
 @dataclass(frozen=True)
 class Finding:
-    """Faults of one cause in a file: their number, byte and fields of the first (None: not there)."""
+    """Faults of one cause: their number; byte (in a database queue offset) and fields of the first, None: not there."""
 
     cause: str
     count: int = 1
@@ -50,16 +50,25 @@ class Finding:
     found: object = None
 
 
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding for each cause: the first is shown, all are counted."""
+    by_cause: dict[str, Finding] = {}
+    for one in findings:
+        before = by_cause.get(one.cause)
+        by_cause[one.cause] = one if before is None else replace(before, count=before.count + one.count)
+    return list(by_cause.values())
+
+
 @dataclass(frozen=True)
 class UnitComparison:
-    """Result of checking one file. ``counts``: units that are ``equal``, ``lagging`` (not yet dispatched), ``old`` (of
-    messages before the log), and ``unproven`` (of damaged messages).
+    """Units that differ, by cause. ``counts``: of a file ``equal``, ``lagging`` (not yet dispatched), ``old`` (of
+    messages before the log) and ``unproven`` (of damaged messages); of a database ``compared`` and the table's above.
     """
 
-    differences: tuple[Finding, ...]
-    hazards: tuple[Finding, ...]
-    counts: Counter[str]
-    reach: int  # commit-log offset of the last equal unit, -1 for none
+    differences: tuple[Finding, ...] = ()
+    hazards: tuple[Finding, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    reach: int = -1  # commit-log offset of the last equal unit, -1 for none
 
 
 def compare_units(
@@ -99,29 +108,19 @@ def compare_units(
     in_log = in_log[are_records(found[in_log])]
     extra[in_log], remains[in_log] = True, False
 
-    def finding(cause: str, units: Bools, *, want: bool = False) -> Iterator[Finding]:
-        if units.any():
-            at = int(units.argmax())
-            yield Finding(
-                cause,
-                int(units.sum()),
-                at * found.dtype.itemsize,
-                as_fields(expected[at]) if want else None,
-                None if zero[at] else as_fields(found[at]),
-            )
-
+    at = places * found.dtype.itemsize
     ends_with_pre_blank = pre_blank & (np.cumsum(valid[::-1])[::-1] == 1)
     return UnitComparison(
         differences=(
-            *finding("missing_unit", missing, want=True),
-            *finding("wrong_unit", wrong, want=True),
-            *finding("extra_unit", extra),
+            *_finding("missing_unit", missing, at, expected, found),
+            *_finding("wrong_unit", wrong, at, expected, found),
+            *_finding("extra_unit", extra, at, None, found),
         ),
         hazards=(
-            *finding("old_units", remains),
-            *finding("units_beyond_log", after & message & beyond),
-            *finding("pre_blank_end", ends_with_pre_blank),
-            *finding("zero_file", zero & zero.all()),
+            *_finding("old_units", remains, at, None, found),
+            *_finding("units_beyond_log", after & message & beyond, at, None, found),
+            *_finding("pre_blank_end", ends_with_pre_blank, at, None, found),
+            *_finding("zero_file", zero & zero.all(), at, None, found),
         ),
         counts=Counter(
             equal=int(equal.sum()),
@@ -131,6 +130,15 @@ def compare_units(
         ),
         reach=int(offsets[equal][-1]) if equal.any() else -1,
     )
+
+
+def _finding(
+    cause: str, flags: Bools, positions: Int64s, expected: Structs | None, found: Structs | None
+) -> Iterator[Finding]:
+    if flags.any():
+        at = int(flags.argmax())
+        shown = (as_fields(units[at]) if units is not None and any(units[at]) else None for units in (expected, found))
+        yield Finding(cause, int(flags.sum()), int(positions[at]), *shown)
 
 
 def _is_valid(units: Structs) -> Bools:
@@ -153,97 +161,34 @@ class Pairs(NamedTuple):
     values: Structs
 
 
-@dataclass(frozen=True)
-class FirstDifference:
-    """The first pair of a queue that differs."""
-
-    cause: str
-    queue_offset: int
-    expected: tuple[int, ...] | None
-    found: tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class PairsComparison:
-    """Result of comparing a queue or a part of it; ``counts`` by cause."""
-
-    compared: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    first: FirstDifference | None = None
-    before_log: int = 0
-    beyond: int = 0
-    lagging: int = 0
-
-    def plus(self, other: PairsComparison) -> PairsComparison:
-        """Merge with a later part of the queue."""
-        return PairsComparison(
-            self.compared + other.compared,
-            self.counts + other.counts,
-            self.first or other.first,
-            self.before_log + other.before_log,
-            self.beyond + other.beyond,
-            self.lagging + other.lagging,
-        )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a queue may lack or have more: records up to ``dispatched`` must have units (None: all), the broker reads no
-    pair after queue offset ``last`` (None: no end), and records in ``unread`` [begin, end) are unknown.
+def compare_pairs(
+    expected: Pairs, found: Pairs, log: LogExtent, dispatched: int | None = None, last: int | None = None
+) -> UnitComparison:
+    """Compare the pairs that the log makes with those of a database. ``dispatched``: log offset up to which pairs must
+    exist (None: all), ``last``: queue offset of the last pair that the broker reads (None: no end).
     """
-
-    log_begin: int
-    dispatched: int | None = None
-    last: int | None = None
-    unread: tuple[tuple[int, int], ...] = ()
-
-
-def compare_pairs(expected: Pairs, found: Pairs, limits: Limits) -> PairsComparison:
-    """Compare the pairs that the log makes with those of a database."""
-    count = len(expected.queue_offsets)
-    theirs = np.searchsorted(found.queue_offsets, expected.queue_offsets)
-    inside = theirs < len(found.queue_offsets)
-    there = np.zeros(count, bool)
-    there[inside] = found.queue_offsets[theirs[inside]] == expected.queue_offsets[inside]
-    theirs[~there] = -1
-    extra = np.ones(len(found.queue_offsets), bool)
-    extra[theirs[there]] = False
-    dispatched = np.iinfo(np.int64).max if limits.dispatched is None else limits.dispatched
-    open_yet = expected.values["phy_offset"].astype(np.int64) >= dispatched
-    wrong = np.zeros(count, bool)
-    wrong[there] = expected.values[there] != found.values[theirs[there]]
-    differs = ~there | wrong
+    there = np.isin(expected.queue_offsets, found.queue_offsets, assume_unique=True, kind="sort")
+    extra = ~np.isin(found.queue_offsets, expected.queue_offsets, assume_unique=True, kind="sort")
+    values = np.zeros_like(expected.values)
+    values[there] = found.values[~extra]  # both ascend
+    endless = np.iinfo(np.int64).max
+    until = endless if dispatched is None else dispatched
+    required = expected.values["phy_offset"].astype(np.int64) < until
+    differs = ~there | (values != expected.values)
     offsets = found.values["phy_offset"].astype(np.int64)
-    old = offsets < limits.log_begin
-    last = np.iinfo(np.int64).max if limits.last is None else limits.last
-    beyond = extra & ~old & (found.queue_offsets > last)
-    surplus = extra & ~old & ~beyond & (offsets < dispatched)
-    for begin, end in limits.unread:
-        surplus &= (offsets < begin) | (offsets >= end)
-    counts = Counter(
-        missing_unit=int((~there & ~open_yet).sum()),
-        wrong_unit=int((wrong & ~open_yet).sum()),
-        extra_unit=int(surplus.sum()),
+    old = offsets < log.begin
+    beyond = extra & ~old & (found.queue_offsets > (endless if last is None else last))
+    surplus = extra & ~old & ~beyond & (offsets < until) & ~log.lost(offsets)
+    return UnitComparison(
+        differences=(
+            *_finding("missing_unit", required & ~there, expected.queue_offsets, expected.values, None),
+            *_finding("wrong_unit", required & there & differs, expected.queue_offsets, expected.values, values),
+            *_finding("extra_unit", surplus, found.queue_offsets, None, found.values),
+        ),
+        counts=Counter(
+            compared=len(expected.values),
+            before_log=int((extra & old).sum()),
+            beyond=int(beyond.sum()),
+            lagging=int((differs & ~required).sum()),
+        ),
     )
-    return PairsComparison(
-        count,
-        +counts,
-        _first_wrong(expected, found, theirs, differs & ~open_yet, surplus),
-        int((extra & old).sum()),
-        int(beyond.sum()),
-        int((differs & open_yet).sum()),
-    )
-
-
-def _first_wrong(
-    expected: Pairs, found: Pairs, theirs: Int64s, differs: Bools, surplus: Bools
-) -> FirstDifference | None:
-    own = int(differs.argmax()) if differs.any() else None
-    other = int(surplus.argmax()) if surplus.any() else None
-    if own is not None and (other is None or expected.queue_offsets[own] <= found.queue_offsets[other]):
-        cause = "wrong_unit" if theirs[own] >= 0 else "missing_unit"
-        pair = tuple(found.values[theirs[own]].tolist()) if theirs[own] >= 0 else None
-        return FirstDifference(cause, int(expected.queue_offsets[own]), tuple(expected.values[own].tolist()), pair)
-    if other is not None:
-        return FirstDifference("extra_unit", int(found.queue_offsets[other]), None, tuple(found.values[other].tolist()))
-    return None

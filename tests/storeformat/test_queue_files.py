@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,20 +14,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.refusals import refusal
 
-from storeformat.arrays import Bools, LogExtent, Structs
+from storeformat.arrays import Bools, LogExtent, Structs, as_fields
 from storeformat.errors import TotalsDisagree, WrongSettings
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues import consume_queue as cq
 from storeformat.queues import consume_queue_ext as ext
 from storeformat.queues.batch_consume_queue import check_file_size, is_valid, parse_units, written_units
 from storeformat.queues.queue_check import (
-    FirstDifference,
-    Limits,
+    Finding,
     Pairs,
-    PairsComparison,
     UnitComparison,
     compare_pairs,
     compare_units,
+    merged,
 )
 from storeformat.queues.topic_filter import TopicFilter, selected, selects
 from storeformat.store import layout, rocksdb_queues
@@ -524,7 +522,7 @@ def test_a_broker_takes_no_batch_without_messages(base: int, messages: int, acce
 
 
 # ------------------------------------------------------------------------------------------------- rocksdb check
-WHOLE = Limits(log_begin=0)
+WHOLE = LogExtent(0, 1 << 62)
 
 
 def pairs(*rows: tuple[int, int, int, int, int]) -> Pairs:
@@ -535,61 +533,65 @@ def pairs(*rows: tuple[int, int, int, int, int]) -> Pairs:
 PAIRS = pairs((5, 100, 10, 1, 7), (6, 110, 10, 2, 8), (7, 120, 10, 3, 9))
 
 
+def compared(
+    expected: Pairs, found: Pairs, log: LogExtent = WHOLE, **limits: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Differences by cause, and the other counts but for how many were compared."""
+    comparison = compare_pairs(expected, found, log, **limits)
+    assert comparison.counts.pop("compared") == len(expected.queue_offsets)
+    return {one.cause: one.count for one in comparison.differences}, dict(+comparison.counts)
+
+
 def test_equal_pairs_differ_in_nothing() -> None:
-    assert compare_pairs(PAIRS, PAIRS, WHOLE) == PairsComparison(compared=3)
+    assert compared(PAIRS, PAIRS) == ({}, {})
 
 
 @pytest.mark.parametrize("row", [(6, 111, 11, 3, 0), (6, 110, 11, 2, 8), (6, 110, 10, 3, 8), (6, 110, 10, 2, 9)])
 def test_a_pair_that_differs_counts_once(row: tuple[int, int, int, int, int]) -> None:
     found = compare_pairs(PAIRS, pairs((5, 100, 10, 1, 7), row, (7, 120, 10, 3, 9)), WHOLE)
-    assert found.counts == {"wrong_unit": 1}
-    assert found.first == FirstDifference("wrong_unit", 6, (110, 10, 2, 8), row[1:])
+    expected = dict(zip(VALUE.names or (), (110, 10, 2, 8), strict=True))
+    there = dict(zip(VALUE.names or (), row[1:], strict=True))
+    assert found.differences == (Finding("wrong_unit", 1, 6, expected, there),)
 
 
 def test_missing_and_surplus_pairs() -> None:
     there = pairs((4, 90, 10, 0, 0), (5, 100, 10, 1, 7), (7, 120, 10, 3, 9))
-    found = compare_pairs(PAIRS, there, WHOLE)
-    assert found.counts == {"missing_unit": 1, "extra_unit": 1}
-    assert found.first == FirstDifference("extra_unit", 4, None, (90, 10, 0, 0))
-    found = compare_pairs(PAIRS, there, Limits(log_begin=91))
-    assert (found.before_log, found.first) == (1, FirstDifference("missing_unit", 6, (110, 10, 2, 8), None))
-    assert compare_pairs(PAIRS, there, Limits(0, unread=((90, 91),))).counts == {"missing_unit": 1}
+    missing, extra = compare_pairs(PAIRS, there, WHOLE).differences
+    assert missing == Finding("missing_unit", 1, 6, as_fields(PAIRS.values[1]), None)
+    assert extra == Finding("extra_unit", 1, 4, None, as_fields(there.values[0]))
+    assert compared(PAIRS, there, LogExtent(91, 1 << 62)) == ({"missing_unit": 1}, {"before_log": 1})
+    assert compared(PAIRS, there, LogExtent(0, 1 << 62, ((90, 91),))) == ({"missing_unit": 1}, {})
 
 
 def test_what_a_broker_never_reads_is_beyond() -> None:
     there = pairs((5, 100, 10, 1, 7), (6, 110, 10, 2, 8), (7, 120, 10, 3, 9), (8, 130, 10, 4, 9))
-    assert compare_pairs(PAIRS, there, Limits(0, last=7)) == PairsComparison(compared=3, beyond=1)
-    assert compare_pairs(PAIRS, there, Limits(0, last=8)).counts == {"extra_unit": 1}
+    assert compared(PAIRS, there, last=7) == ({}, {"beyond": 1})
+    assert compared(PAIRS, there, last=8) == ({"extra_unit": 1}, {})
 
 
 def test_what_was_not_dispatched_yet_lags() -> None:
     there = pairs((5, 100, 10, 1, 7), (6, 999, 10, 2, 8))
-    assert compare_pairs(PAIRS, there, Limits(0, dispatched=110)) == PairsComparison(compared=3, lagging=2)
-    assert compare_pairs(PAIRS, there, Limits(0, dispatched=120)).counts == {"wrong_unit": 1}
-    nothing = pairs()
-    assert compare_pairs(PAIRS, nothing, Limits(0, dispatched=0)) == PairsComparison(compared=3, lagging=3)
+    assert compared(PAIRS, there, dispatched=110) == ({}, {"lagging": 2})
+    assert compared(PAIRS, there, dispatched=120) == ({"wrong_unit": 1}, {"lagging": 1})
+    assert compared(PAIRS, pairs(), dispatched=0) == ({}, {"lagging": 3})
 
 
-def test_parts_add_up() -> None:
-    one = compare_pairs(PAIRS, pairs(), WHOLE)
-    assert one.plus(one).counts == {"missing_unit": 6}
-    assert PairsComparison().plus(one).first == one.first
-    first, later = FirstDifference("a", 1, None, None), FirstDifference("b", 2, None, None)
-    one = PairsComparison(1, Counter(a=2, b=3), first, 4, 5, 6)
-    other = PairsComparison(10, Counter(b=20, c=30), later, 40, 50, 60)
-    assert one.plus(other) == PairsComparison(11, Counter(a=2, b=23, c=30), first, 44, 55, 66)
+def test_findings_of_a_cause_add_up_and_the_first_is_shown() -> None:
+    first, later, other = Finding("a", 2, 1), Finding("a", 3, 7), Finding("b", 1, 5)
+    assert merged([first, other, later]) == [Finding("a", 5, 1), other]
 
 
 def test_offsets_are_compared_to_the_byte() -> None:
     """Beyond 2^53 floating-point numbers would be too coarse."""
     at = (1 << 53) + 1
     log = pairs((5, at - 1, 10, 1, 7), (6, at, 10, 2, 8))
-    found = compare_pairs(log, pairs(), Limits(0, dispatched=at))
-    assert (found.counts, found.lagging) == ({"missing_unit": 1}, 1)
+    assert compared(log, pairs(), dispatched=at) == ({"missing_unit": 1}, {"lagging": 1})
     there = pairs((7, at - 1, 10, 1, 7), (8, at, 10, 1, 7), (9, at + 1, 10, 1, 7))
-    assert compare_pairs(pairs(), there, Limits(at)).before_log == 1
-    assert compare_pairs(pairs(), there, Limits(0, dispatched=at)).counts == {"extra_unit": 1}
-    assert compare_pairs(pairs(), there, Limits(0, unread=((at, at + 1),))).counts == {"extra_unit": 2}
+    assert compared(pairs(), there, LogExtent(at, 1 << 62))[1] == {"before_log": 1}
+    assert compared(pairs(), there, dispatched=at)[0] == {"extra_unit": 1}
+    assert compared(pairs(), there, LogExtent(0, 1 << 62, ((at, at + 1),)))[0] == {"extra_unit": 2}
+    places = pairs((at - 1, 100, 10, 1, 7), (at, 110, 10, 1, 7))
+    assert compared(places, pairs((at, 110, 10, 1, 7)))[0] == {"missing_unit": 1}
 
 
 # ------------------------------------------------------------------------------------------------- rocksdb pairs

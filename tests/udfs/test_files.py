@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -20,16 +20,16 @@ from support import java_rules
 from support.broker_index import IndexFile
 from support.store_builder import LogBuilder
 
-from storeformat.arrays import LogExtent
+from storeformat.arrays import LogExtent, as_fields
 from storeformat.errors import TotalsDisagree
 from storeformat.index.index_check import IndexCheck, Rows
 from storeformat.index.index_file import ROW
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
-from storeformat.queues.queue_check import FirstDifference, PairsComparison
+from storeformat.queues.queue_check import Finding, merged
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
-from storeformat.store.rocksdb_queues import FAMILIES, rocksdb_queues_in
+from storeformat.store.rocksdb_queues import FAMILIES, VALUE, rocksdb_queues_in
 from storeformat.store.settings import Settings
 from udfs.files import build, rocksdb_pairs
 from udfs.files.build import (
@@ -551,29 +551,37 @@ def test_pairs_as_a_broker_has_them(database: str) -> None:
     ]
 
 
-SURPLUS = FirstDifference("extra_unit", 43, None, PAIR_UNITS[3])
+def fields_of(unit: tuple[int, ...]) -> dict[str, int] | None:
+    return as_fields(np.array([unit], VALUE)[0])
+
+
+SURPLUS = Finding("extra_unit", 1, 43, None, fields_of(PAIR_UNITS[3]))
 
 
 @pytest.mark.parametrize(
-    ("last", "task", "expected"),
+    ("last", "log", "dispatched", "expected"),
     [
-        (None, {}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
-        (43, {}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
-        (42, {}, PairsComparison(3, beyond=1)),
-        (None, {"dispatched": 1 << 40}, PairsComparison(3)),
-        (None, {"dispatched": (1 << 40) + 1}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
-        (None, {"unread": ((1 << 40, 1 << 41),)}, PairsComparison(3)),
-        (None, {"unread": ((0, 1 << 40),)}, PairsComparison(3, Counter(extra_unit=1), SURPLUS)),
-        (None, {"log_begin": (1 << 40) + 1}, PairsComparison(3, before_log=1)),
+        (None, LogExtent(0, 1), None, SURPLUS),
+        (43, LogExtent(0, 1), None, SURPLUS),
+        (42, LogExtent(0, 1), None, "beyond"),
+        (None, LogExtent(0, 1), 1 << 40, None),
+        (None, LogExtent(0, 1), (1 << 40) + 1, SURPLUS),
+        (None, LogExtent(0, 1, ((1 << 40, 1 << 41),)), None, None),
+        (None, LogExtent(0, 1, ((0, 1 << 40),)), None, SURPLUS),
+        (None, LogExtent((1 << 40) + 1, 1), None, "before_log"),
     ],
 )
 def test_a_unit_that_the_log_does_not_make(
-    database: str, staged: str, last: int | None, task: dict[str, Any], expected: PairsComparison
+    database: str, staged: str, last: int | None, log: LogExtent, dispatched: int | None, expected: Finding | str | None
 ) -> None:
     """The last one of four."""
     part = QueuePart(b"T", 3, 40, None, (part_of(staged, 40, 0, 3),), last)
-    (found,) = ComparePairs(database, **{"log_begin": 0, **task})(iter([[part]]))
-    assert (found.topic, found.queue_id, found.found) == (b"T", 3, expected)
+    found = list(ComparePairs(database, log, dispatched)(iter([[part]])))
+    assert {(one.topic, one.queue_id) for one in found} == {(b"T", 3)}
+    counts = sum((one.found.counts for one in found), Counter())
+    assert counts == {"compared": 3, **({expected: 1} if isinstance(expected, str) else {})}
+    differences = [one for part in found for one in part.found.differences]
+    assert differences == ([expected] if isinstance(expected, Finding) else [])
 
 
 def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: str) -> None:
@@ -584,16 +592,19 @@ def test_parts_of_a_queue_are_compared_each_by_itself(database: str, staged: str
         QueuePart(b"T", 3, 43, None, (part_of(staged, 43, 3, 1),)),
         QueuePart(b"T", 4, 0, None, ()),
     ]
-    found = list(ComparePairs(database, 0)(iter([parts[:2], parts[2:]])))
-    assert [one.found for one in found] == [PairsComparison(count) for count in (1, 2, 1, 0)]
+    found = list(ComparePairs(database, LogExtent(0, 1))(iter([parts[:2], parts[2:]])))
+    assert not any(one.found.differences for one in found)
+    assert sum((one.found.counts for one in found), Counter()) == {"compared": 4}
 
 
 def test_units_that_are_missing_or_others(database: str, staged: str) -> None:
     """Of another queue none is there; each of the same one, a place further, is another."""
     absent = QueuePart(b"T", 4, 40, None, (part_of(staged, 40, 0, 4, queue_id=4),))
     moved = QueuePart(b"T", 3, 41, None, (part_of(staged, 41, 0, 4),))
-    missing, others = (one.found for one in ComparePairs(database, 0)(iter([[absent, moved]])))
-    first = FirstDifference("missing_unit", 40, PAIR_UNITS[0], None)
-    assert missing == PairsComparison(4, Counter(missing_unit=4), first)
-    first = FirstDifference("wrong_unit", 41, PAIR_UNITS[0], PAIR_UNITS[1])
-    assert others == PairsComparison(4, Counter(wrong_unit=3, missing_unit=1), first)
+    found = defaultdict[int, list[Finding]](list)
+    for part in ComparePairs(database, LogExtent(0, 1))(iter([[absent, moved]])):
+        found[part.queue_id] += part.found.differences
+    units = [fields_of(unit) for unit in PAIR_UNITS]
+    assert merged(found[4]) == [Finding("missing_unit", 4, 40, units[0], None)]
+    lost = Finding("missing_unit", 1, 44, units[3], None)
+    assert merged(found[3]) == [Finding("wrong_unit", 3, 41, units[0], units[1]), lost]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storeformat.arrays import Int64s, Structs
+from storeformat.arrays import Int64s, LogExtent, Structs
 from storeformat.queues import consume_queue
-from storeformat.queues.queue_check import Limits, Pairs, PairsComparison, compare_pairs
+from storeformat.queues.queue_check import Pairs, UnitComparison, compare_pairs
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store import rocksdb_queues
 from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, VALUE, RocksDbQueues, rocksdb_queues_in
@@ -100,39 +100,39 @@ class QueuePart:
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """Comparison of a part."""
+    """Comparison of some pairs of a queue."""
 
     topic: bytes
     queue_id: int
-    found: PairsComparison
+    found: UnitComparison
 
 
 @dataclass(frozen=True)
 class ComparePairs:
-    """Compares parts of queues with the database in ``directory``."""
+    """Compares parts of queues with the database in ``directory``; ``log.damaged``: whose records are unknown."""
 
     directory: str
-    log_begin: int
+    log: LogExtent
     dispatched: int | None = None
-    unread: tuple[tuple[int, int], ...] = ()
 
     def __call__(self, parts: Iterator[Sequence[QueuePart]]) -> Iterator[ComparedPart]:
         with Readers() as readers, rocksdb_queues_in(self.directory) as queues:
             for batch in parts:
                 for part in batch:
-                    yield self._compare(part, queues, readers)
+                    for expected, found in _pairs_of(part, queues, readers):
+                        compared = compare_pairs(expected, found, self.log, self.dispatched, part.last)
+                        yield ComparedPart(part.topic, part.queue_id, compared)
 
-    def _compare(self, part: QueuePart, queues: RocksDbQueues, readers: Readers) -> ComparedPart:
-        limits = Limits(self.log_begin, self.dispatched, part.last, self.unread)
-        total, at = PairsComparison(), part.begin
-        none = Pairs(np.zeros(0, np.int64), np.zeros(0, VALUE))
-        for slice_ in part.slices:
-            for expected in staged_values(slice_, readers):
-                end = int(expected[0][-1]) + 1
-                there = [none, *queues.units((part.topic, part.queue_id), at, end)]
-                found = Pairs(*map(np.concatenate, zip(*there, strict=True)))
-                total = total.plus(compare_pairs(Pairs(*expected), found, limits))
-                at = end
-        for more in queues.units((part.topic, part.queue_id), at, part.end):
-            total = total.plus(compare_pairs(none, Pairs(*more), limits))
-        return ComparedPart(part.topic, part.queue_id, total)
+
+def _pairs_of(part: QueuePart, queues: RocksDbQueues, readers: Readers) -> Iterator[tuple[Pairs, Pairs]]:
+    """Pairs of the log and of the database, in batches."""
+    queue, at = (part.topic, part.queue_id), part.begin
+    none = Pairs(np.zeros(0, np.int64), np.zeros(0, VALUE))
+    for slice_ in part.slices:
+        for expected in staged_values(slice_, readers):
+            end = int(expected[0][-1]) + 1
+            there = [none, *queues.units(queue, at, end)]
+            yield Pairs(*expected), Pairs(*map(np.concatenate, zip(*there, strict=True)))
+            at = end
+    for more in queues.units(queue, at, part.end):
+        yield none, Pairs(*more)

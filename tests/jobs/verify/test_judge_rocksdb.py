@@ -16,7 +16,7 @@ from support.rebuilding import verify_here
 
 from jobs.verify.differences import Verdicts, Verification
 from jobs.verify.judge_queues import _judge_checkpoint, _judge_ends, _judge_units
-from storeformat.queues.queue_check import FirstDifference, PairsComparison
+from storeformat.queues.queue_check import Finding, UnitComparison
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.store import rocksdb_queues
 from storeformat.store.rocksdb_queues import VALUE, StoredEnds
@@ -318,22 +318,20 @@ def test_the_checkpoint(dispatched: int | None, units: int, *, unclean: bool, cu
     assert {(row["artefact"], row["file"]) for row in run.verdicts.differences} <= {(NAME, NAME)}
 
 
-def compared(queue: tuple[bytes, int], **found: Any) -> ComparedPart:
-    return ComparedPart(*queue, PairsComparison(**found))
+def compared(queue: tuple[bytes, int], *differences: Finding, **counts: int) -> ComparedPart:
+    return ComparedPart(*queue, UnitComparison(differences, counts=Counter(counts)))
 
 
-def test_of_each_queue_the_first_difference_is_shown_and_all_are_counted() -> None:
+def test_of_each_queue_and_cause_the_first_difference_is_shown_and_all_are_counted() -> None:
     run = verification()
-    first = FirstDifference("missing_unit", 7, (700, 90, 0, 1), None)
-    later = FirstDifference("wrong_unit", 9, (900, 90, 0, 1), (900, 91, 0, 1))
     other = (b"\xff", 0)
     lagging = _judge_units(
         run,
         NAME,
         [
-            compared(QUEUE, counts=Counter(missing_unit=2), first=first, before_log=1, lagging=4),
-            compared(QUEUE, counts=Counter(missing_unit=1, wrong_unit=3), first=later, beyond=2),
-            compared(other, counts=Counter(wrong_unit=5), first=later, before_log=10, beyond=20, lagging=40),
+            compared(QUEUE, Finding("missing_unit", 2, 7, {"size": 90}), before_log=1, lagging=4),
+            compared(QUEUE, Finding("missing_unit", 1, 8), Finding("wrong_unit", 3, 9, 1, 2), beyond=2),
+            compared(other, Finding("wrong_unit", 5, 9, 1, 2), before_log=10, beyond=20, lagging=40),
             compared((b"Fine", 0)),
         ],
     )
@@ -341,8 +339,9 @@ def test_of_each_queue_the_first_difference_is_shown_and_all_are_counted() -> No
     shown = [(row["topic"], row["queue_id"], row["cause"], row["position"], row["expected"], row["found"])
              for row in run.verdicts.differences]  # fmt: skip
     assert shown == [
-        ("T", 3, "missing_unit", 7, [700, 90, 0, 1], None),
-        ("\\xff", 0, "wrong_unit", 9, [900, 90, 0, 1], [900, 91, 0, 1]),
+        ("T", 3, "missing_unit", 7, {"size": 90}, None),
+        ("T", 3, "wrong_unit", 9, 1, 2),
+        ("\\xff", 0, "wrong_unit", 9, 1, 2),
     ]
     assert {(row["artefact"], row["file"]) for row in run.verdicts.differences} == {(NAME, NAME)}
     before, beyond = run.verdicts.notes
