@@ -24,8 +24,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from jobs.consumer_offsets.ranges import queue_ranges
 from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report, Reporter, job_command
@@ -41,10 +39,7 @@ from jobs.verify.judge_queues import compare_queues, first_place, judge_queues, 
 from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.index_check import IndexCheck, IndexComparison, Rows
-from storeformat.log.segments import segment_with
 from storeformat.queues.queue_check import Finding
-from storeformat.queues.queue_runs import DenseBlocks, QueueRuns
-from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
@@ -245,8 +240,6 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         whole = restored(store, options, runner, locations.join(staging, "log"), refuses=False)
         verified = compare_store(options, whole.store, staging, runner)
     verdicts, reading = verified.verdicts, verified.reading
-    if (earlier := earlier_life_note(reading)) is not None:
-        verdicts.note(earlier)
     reporter.note(*whole.notes, *reading.notes)
     compared = ", ".join(options.only).replace(CONSUMER_OFFSETS, "committed offsets")
     causes = ", ".join(f"{cause} {count:,}" for cause, count in sorted(verdicts.counts.items()))
@@ -338,39 +331,6 @@ def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts
         f"the group is not known to agree on the entries from offset {committed} to {end}: the next start puts them "
         "into queues and index, and they stay there when the group puts others in their place",
         advice="do not start the broker: rebuild, then publish --after-crash",
-    )
-
-
-def taken_from(table: QueueRuns) -> tuple[int, int] | None:
-    """Log offset from which on all records claim queue offsets that were used before, and that of the record before."""
-    blocks = DenseBlocks.of(table)
-    ends = blocks.firsts + blocks.counts
-    begins, stops = blocks.queues()
-    is_taken = np.zeros(len(blocks.keys), bool)
-    for begin, stop in zip(begins.tolist(), stops.tolist(), strict=True):
-        if stop - begin > 1:
-            before = np.maximum.accumulate(ends[begin:stop])[:-1]
-            is_taken[begin + 1 : stop] = (blocks.firsts[begin + 1 : stop] > 0) & (ends[begin + 1 : stop] <= before)
-    if int(blocks.counts[is_taken].sum()) < 2:  # a single record may have a damaged queue offset
-        return None
-    offset, last = int(blocks.first_offsets[is_taken].min()), int(blocks.last_offsets[~is_taken].max())
-    return (offset, last) if last < offset else None
-
-
-def earlier_life_note(reading: LogReading) -> str | None:
-    """Note on a log that continues into an earlier life of its file, a segment recycled before a power cut."""
-    places = taken_from(reading.queue_runs)
-    times = []
-    for place in places or ():
-        segment = segment_with(reading.segments, place)
-        with files.RangeReader(segment.path) as reader:
-            times.append(store_timestamp_at(reader, place - segment.base))
-    if places is None or times[0] >= times[1]:
-        return None
-    return (
-        f"from offset {places[0]} on the log runs into records of an earlier life of its file: store times go back by "
-        f"{times[1] - times[0]} ms, and all queue offsets were taken before; a broker reads these records, too, so "
-        "units and keys after that offset may differ for this reason"
     )
 
 
