@@ -1,30 +1,6 @@
-r"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
+"""The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
-Each is a file in ``jobs/report/sql/views``, and all but ``traces`` are SQL alone. ``spark-sql`` runs them after
-this (a table with bodies has its own ``body``; rows loaded without ``queue_run`` need ``register``)::
-
-    CREATE TEMPORARY VIEW messages AS SELECT *, CAST(NULL AS BINARY) AS body FROM delta.`/data/messages`;
-
-    . .venv/bin/activate
-    spark-sql --properties-file conf/spark-defaults.conf --jars "$(ls .venv/jars/*.jar | paste -sd,)" \
-      --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
-      --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
-      -i messages.sql -i jobs/report/sql/views/storage_by_topic.sql
-
-For ``beeline`` or a BI tool, functions included, this opens a session to local JDBC::
-
-    from pyspark.sql import SparkSession
-    from jobs.report import views
-    from jobs.spark import launch
-
-    settings = ("spark.sql.hive.thriftServer.singleSession=true",
-                "spark.hadoop.hive.server2.thrift.bind.host=127.0.0.1")
-    launch.prepare([word for setting in settings for word in ("--conf", setting)], delta=True)
-    spark = SparkSession.builder.getOrCreate()
-    views.register(spark, spark.read.format("delta").load("/data/messages"))
-    server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
-    server.startWithSparkSession(spark._jsparkSession, True)
-    input("jdbc:hive2://127.0.0.1:10000/ is open; Enter ends it ")
+Each is a file in ``jobs/report/sql/views``, and all but ``traces`` are SQL alone.
 """
 
 from __future__ import annotations
