@@ -21,9 +21,11 @@ def main() -> int:
         from jobs.cli import command_line  # noqa: PLC0415  (only now the path is right)
 
         command_line.make_usable()
-        return command_line.main(sys.argv[1:])
+        code = command_line.main(sys.argv[1:])
     except KeyboardInterrupt:
         return 130  # before anything was begun
+    gc.freeze()  # else the end looks through all of them once more
+    return code
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -142,9 +143,10 @@ def decode(
 
 def _as_java_reads(codes: Int32s, topics: list[bytes]) -> tuple[Int32s, list[bytes]]:
     """Malformed bytes become U+FFFD, so that two topics can become one."""
-    names = [javacompat.decode_java_utf8(topic).encode() for topic in topics]
-    if names == topics:
+    joined = b"\0".join(topics)
+    if javacompat.decode_java_utf8(joined).encode() == joined:
         return codes, topics
+    names = [javacompat.decode_java_utf8(topic).encode() for topic in topics]
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
     return np.array([distinct[name] for name in names], np.int32)[codes], list(distinct)
 
@@ -178,6 +180,7 @@ def _bad_name(block: RecordBlock) -> int | None:
     return int(bad.argmax()) if bad.any() else None
 
 
+@lru_cache(1 << 16)  # each block has the same topics
 def is_directory_name(topic: bytes) -> bool:
     """True if a topic can name a directory, and not one outside the consume-queue folder."""
     text = javacompat.decode_java_utf8(topic)

@@ -197,16 +197,30 @@ def size_of(path: str) -> int | None:
     return int(info.size) if info.type == pafs.FileType.File else None
 
 
-@contextmanager
-def opened(path: str) -> Iterator[FileIO]:
+class opened:  # noqa: N801  (see ``reading``)
     """Open a regular local file, unbuffered."""
-    with reading(path), open(locations.local_path(path), "rb", buffering=0, opener=_without_waiting) as file:
-        _refuse_irregular(path, os.fstat(file.fileno()))
-        yield file
+
+    def __init__(self, path: str) -> None:
+        self._path, self._reading = path, reading(path)
+
+    def __enter__(self) -> FileIO:
+        with self._reading:
+            self._file = FileIO(locations.local_path(self._path), opener=_open_regular)
+        return self._file
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._file.close()
+        self._reading.__exit__(kind, error, trace)
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe waits for a writer
+def _open_regular(path: str, flags: int) -> int:
+    handle = os.open(path, flags | os.O_NONBLOCK)  # a pipe waits for a writer
+    try:
+        _refuse_irregular(path, os.fstat(handle))
+    except MissingInput:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _refuse_irregular(path: str, found: os.stat_result) -> None:

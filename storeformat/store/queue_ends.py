@@ -209,8 +209,9 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
 
 def settled(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> set[tuple[str, int]]:
     """Ordinary queues that have the unit of each of their records in the tail and end with the last: nearly all."""
-    ends = [queues.get(key, QueueEnd(*key, ())) for key in tail.keys]
-    held = np.concatenate([_NO_UNITS, *(_NO_UNITS if queue.batch else queue.held for queue in ends)])
+    absent = QueueEnd("", 0, ())
+    ends = [queues.get(key, absent) for key in tail.keys]
+    held = np.frombuffer(b"".join(queue.held.tobytes() for queue in ends if not queue.batch), consume_queue.UNIT)
     counts = np.array([0 if queue.batch else len(queue.held) for queue in ends], np.int64)
     reached = np.array([queue.end_offset for queue in ends], np.int64)
     firsts = np.array([queue.end for queue in ends], np.int64) - counts
