@@ -7,12 +7,13 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from html import escape
 from importlib import resources
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.report import printable, size_text
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#999999")
 _MOST_BARS = 12
 _MOST_ROWS = 50
-_MOST_SERIES = len(COLOURS)
-MOST_NAMED = _MOST_SERIES + 1
-"""Largest topics with a name over time: one more than are drawn, to detect others."""
 _STEPS = (timedelta(minutes=1), timedelta(hours=1), timedelta(days=1))
 _MOST_STEPS = 400
 _LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
@@ -41,8 +39,6 @@ _WIDTH = 5.6
 """Inches: keeps text readable on a phone."""
 _SHORT = 24
 """Characters of a label: so many of the widest leave room for the bars."""
-_SCALES = (1e12, 1e9, 1e6, 1e3)
-_LARGE = ("trillion", "billion", "million", "thousand")
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 11,
@@ -60,14 +56,13 @@ def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str
     """Horizontal bars, the first on top; ``unit`` is bytes or messages."""
     with _style(name):
         figure, axes = _new_figure(0.8 + 0.3 * len(labels))
-        scale, unit = _scaled(max(values, default=0), unit)
-        axes.barh(range(len(labels)), [value / scale for value in values], color=COLOURS[0], height=0.7)
+        axes.barh(range(len(labels)), values, color=COLOURS[0], height=0.7)
         axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.locator_params(axis="x", nbins=5)
-        axes.set_xlabel(unit)
+        _amounts(axes.xaxis, unit)
         return _svg(figure, name, description, labels)
 
 
@@ -79,15 +74,14 @@ def layers(
         labels = [label for label, _ in series]
         columns = 2 if max(map(len, labels)) <= _SHORT // 2 else 1
         figure, axes = _new_figure(2.8 + 0.25 * -(-len(labels) // columns))
-        scale, unit = _scaled(max(map(sum, zip(*(values for _, values in series), strict=True))), "bytes")
-        base = [0.0] * len(edges)
+        base = [0] * len(edges)
         for number, (label, values) in enumerate(series):
-            top = [low + value / scale for low, value in zip(base, [*values, values[-1]], strict=True)]
+            top = [low + value for low, value in zip(base, [*values, values[-1]], strict=True)]
             axes.fill_between(
                 edges, base, top, step="post", color=COLOURS[number % len(COLOURS)], label=_short(label), linewidth=0
             )
             base = top
-        axes.set_ylabel(unit)
+        _amounts(axes.yaxis, "bytes")
         axes.set_ylim(bottom=0)
         axes.set_xlim(edges[0], edges[-1])
         _dates(axes)
@@ -110,6 +104,13 @@ def _new_figure(height: float) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
+def _amounts(axis: Any, unit: str) -> None:
+    from matplotlib.ticker import EngFormatter  # noqa: PLC0415
+
+    axis.set_major_formatter(EngFormatter("B" if unit == "bytes" else ""))
+    axis.set_label_text(unit)
+
+
 def _dates(axes: Any) -> None:
     import matplotlib.dates  # noqa: PLC0415
 
@@ -118,11 +119,6 @@ def _dates(axes: Any) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=timezone.utc))
     axes.set_xlabel("store time, UTC")
-
-
-def _scaled(largest: float, unit: str) -> tuple[float, str]:
-    names = ("TB", "GB", "MB", "kB") if unit == "bytes" else (f"{name} {unit}" for name in _LARGE)
-    return next((found for found in zip(_SCALES, names, strict=True) if largest >= found[0]), (1.0, unit))
 
 
 def _short(label: str) -> str:
@@ -157,7 +153,7 @@ def _svg(figure: Figure, name: str, description: str, labels: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Bytes by interval of length ``step`` and topic (None for all but the largest), and messages by size."""
+    """Bytes by interval of length ``step`` and topic (None for all but the five largest), and messages by size."""
 
     step: timedelta
     bytes_by_time: Sequence[Row]
@@ -188,7 +184,8 @@ def read_pictures(spark: SparkSession, facts: Facts) -> Pictures:
     begin -= begin % min(seconds, 86400)  # not of all steps: one may have begun before year 1
     by_time = f"""
         WITH largest AS (
-          SELECT topic FROM storage_by_topic GROUP BY topic ORDER BY sum(bytes) DESC, topic LIMIT {MOST_NAMED}
+          SELECT topic FROM storage_by_topic GROUP BY topic ORDER BY sum(bytes) DESC, topic
+          LIMIT {len(COLOURS) - 1}
         )
         SELECT timestamp_seconds(unix_seconds(minute) - (unix_seconds(minute) - {begin}) % {seconds}) AS at,
                largest.topic, sum(bytes) AS bytes
@@ -257,19 +254,16 @@ def _groups(facts: Facts) -> str:
 def _over_time(facts: Facts, pictures: Pictures) -> str:
     if not pictures.bytes_by_time:
         return "<p>No message has a store time of this calendar.</p>"
-    of_topic = Counter[str]()
+    of_topic = Counter[str | None]()
     for row in pictures.bytes_by_time:
-        if row["topic"] is not None:
-            of_topic[row["topic"]] += row["bytes"]
-    ranked = sorted(of_topic, key=lambda topic: (-of_topic[topic], topic))
-    named = ranked if len(ranked) <= _MOST_SERIES else ranked[: _MOST_SERIES - 1]
+        of_topic[row["topic"]] += row["bytes"]
+    ranked = sorted(of_topic, key=lambda topic: (topic is None, -of_topic[topic], topic))
     first = min(row["at"] for row in pictures.bytes_by_time)
     last = max(row["at"] for row in pictures.bytes_by_time)
     count = (last - first) // pictures.step + 1
-    bytes_at = {topic: [0] * count for topic in (*named, *(() if len(named) == len(ranked) else ("all others",)))}
+    bytes_at = {topic: [0] * count for topic in ranked}
     for row in pictures.bytes_by_time:
-        name = row["topic"] if row["topic"] in bytes_at else "all others"
-        bytes_at[name][(row["at"] - first) // pictures.step] += row["bytes"]
+        bytes_at[row["topic"]][(row["at"] - first) // pictures.step] += row["bytes"]
     times = [first + number * pictures.step for number in range(count)]
     edges = [*times, times[-1] + min(pictures.step, _LAST - times[-1])]
     total = [sum(values) for values in zip(*bytes_at.values(), strict=True)]
@@ -283,7 +277,7 @@ def _over_time(facts: Facts, pictures: Pictures) -> str:
         said += f", {rate_text(rate)}: {rate / facts.mean_rate:.1f} times the average"
     said += "."
     title = f"Bytes by {what} and topic"
-    series = [(key_text(topic), values) for topic, values in bytes_at.items()]
+    series = [("all others" if topic is None else key_text(topic), values) for topic, values in bytes_at.items()]
     drawn = layers("times", edges, series, description=f"{title}. {said}")
     return _figure(title, said, drawn)
 
@@ -308,50 +302,27 @@ def _figure(title: str, said: str, svg: str) -> str:
     return f"<section><h2>{escape(title)}</h2>\n<figure>{svg}<figcaption>{escape(said)}</figcaption></figure></section>"
 
 
-class Amount(str):
-    """A formatted number with its unit."""
-
-    __slots__ = ()
-
-
 def _group_table(facts: Facts) -> str:
-    rows = [
-        {
-            **{key: group[key] for key in KEYS[facts.by]},
-            "messages": group["messages"],
-            "bytes": group["bytes"],
-            "share": Amount(f"{group['share']:.1%}"),
-            "messages/s": Amount(number_text(group["messages_per_second"], 3)) if facts.first_stored else None,
-            "rate": Amount(rate_text(group["bytes_per_second"])) if facts.first_stored else None,
-            "first stored": group["first_stored"],
-            "last stored": group["last_stored"],
-        }
-        for group in facts.groups[:_MOST_ROWS]
-    ]
+    columns = [*KEYS[facts.by], "messages", "bytes", "share"]
+    if facts.first_stored:
+        columns += ["messages_per_second", "bytes_per_second", "first_stored", "last_stored"]
+    rows = [{name: group[name] for name in columns} for group in facts.groups[:_MOST_ROWS]]
     left = f" The {_MOST_ROWS} largest of {facts.groups_in_all:,}." if facts.groups_in_all > _MOST_ROWS else ""
     return f"<section><h2>All by {facts.by}</h2>{_table(f'By {facts.by}, largest first.{left}', rows)}</section>"
-
-
-_TITLES = {
-    "retries": ("Retries and dead letters", ("retries",)),
-    "duplicates": ("Duplicates", ("duplicates",)),
-    "transactions": ("Transactions", ("transactions",)),
-    "delays": ("Delayed messages", ("delays",)),
-    "gaps": ("Gaps in queues", ("gaps",)),
-    "clocks": ("Clocks", ("clock_steps", "clocks_ahead")),
-}
 
 
 def _checks(facts: Facts) -> list[str]:
     parts = []
     for name, said in sentences(facts.checks).items():
-        title, checks = _TITLES[name]
+        checks = ("clock_steps", "clocks_ahead") if name == "clocks" else (name,)
         tables = "".join(
             _table(_caption(check, len(facts.checks[check])), facts.checks[check][:_MOST_ROWS])
             for check in checks
             if facts.checks.get(check)
         )
-        parts.append(f"<section><h2>{title}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>")
+        parts.append(
+            f"<section><h2>{name.capitalize()}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>"
+        )
     return parts
 
 
@@ -361,9 +332,7 @@ def _caption(check: str, rows: int) -> str:
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:
-    cells = [
-        [_cell(Amount(size_text(value)) if name == "bytes" else value) for name, value in row.items()] for row in rows
-    ]
+    cells = [list(starmap(_cell, row.items())) for row in rows]
     numeric = [any(row[column][1] for row in cells) for column in range(len(cells[0]))]
     right = [' class="n"' if one else "" for one in numeric]
     head = "".join(
@@ -385,15 +354,24 @@ def _time(value: datetime) -> str:
     return " ".join(f"<time>{part}</time>" for part in moment(value).split())
 
 
-def _cell(value: Any) -> tuple[str, bool]:
+_AMOUNTS: dict[str, Callable[[Any], str]] = {
+    "bytes": size_text,
+    "share": "{:.1%}".format,
+    "messages_per_second": lambda rate: number_text(rate, 3),
+    "bytes_per_second": rate_text,
+}
+
+
+def _cell(name: str, value: Any) -> tuple[str, bool]:
+    """A value of a column as HTML, and whether it is a number."""
     if value is None:
         return "–", False  # noqa: RUF001  (what tables have where there is nothing)
+    if name in _AMOUNTS:
+        return escape(_AMOUNTS[name](value)), True
     if isinstance(value, datetime):
         return _time(value), False
     if isinstance(value, int):
         return f"{value:,}", True
     if isinstance(value, float):
         return number_text(value, 4), True
-    if isinstance(value, Amount):
-        return escape(value), True
     return f"<bdi>{escape(key_text(value))}</bdi>", False
