@@ -55,6 +55,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     done: list[str] = []
     made: set[str] = set()
     losses: dict[str, Any] = {}
+    torn = False
     root = files.resolved(locations.absolute(options.store))
     if options.yes:
         backups.refuse_other_user(root)
@@ -70,9 +71,10 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         )  # fmt: skip
         found = _rebuild(options, parts, reporter) if parts and not decide else None
         if found is None:
-            return _report(options, look, done, reporter, losses, log)
+            return _report(options, look, done, reporter, losses, log, torn=torn)
         rebuilding, rebuilt = found
         losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else losses
+        torn |= rebuilt.get("offsets_torn", False)
         lines = _plan_lines(rebuilding, rebuilt)
         if not options.yes:
             return _report(options, look, lines, reporter, losses)
@@ -140,7 +142,7 @@ def _rebuild(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
         # names that no earlier run has left
         repaired = None if way.repair_log is None else f"{way.repair_log}-anew"
         dry_run = replace(way, dry_run=True, output=f"{way.output}-anew", repair_log=repaired)
-        return way, rebuild.run(dry_run, Reporter.for_options(options))
+        return way, rebuild.run(dry_run, reporter)
     except DamagedLog as error:
         if way is past_damage:
             raise
@@ -151,7 +153,7 @@ def _rebuild(options: RecoverOptions, parts: set[str], reporter: Reporter) -> tu
             raise
         if options.yes:
             _clear(work)
-        reporter.note(str(error))
+        reporter.note(f"{error}; {error.advice}")
         others = parts - {"offsets"}
         return _rebuild(options, others, reporter) if others else None
 
@@ -193,6 +195,8 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
+        if rebuilding.on_damage == "salvage":
+            lines.append("then, in a second publish, offsets, delay levels and timers beyond the repaired log")
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 
@@ -204,13 +208,16 @@ def _report(
     reporter: Reporter,
     losses: dict[str, Any],
     log: str | None = None,
+    *,
+    torn: bool = False,
 ) -> Report:
     reasons = look["reasons"]
     unsafe = [reason for reason in reasons if reason["unsafe"]]
     only_planned = bool(plan) and not options.yes
-    safe = look["answer"].startswith("safe")
+    safe = look["answer"].startswith("safe") and not torn
     start = ("" if log is None else f"put storePathCommitLog={log} into broker.conf, then ") + "start the broker"
-    decided = "decide first" if log is None else f"decide first, then {start}"
+    decided = "decide first" + " what groups of the torn offsets read" * torn
+    decided += f", then {start}" if torn or log is not None else ""
     verdict = "run it again with --yes" if only_planned else start if safe else decided
     figures = f"{counted(len(unsafe), 'reason')} not to start, {counted(len(reasons) - len(unsafe), 'note')}"
     lines = [f"{look['answer']}: {verdict}", figures]
@@ -220,6 +227,6 @@ def _report(
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
     if not only_planned:  # else the same command with --yes
         facts["next"] = start if safe else ""
-    report = reporter.report("recover", text=lines, **facts)
+    report = reporter.report("recover", text=lines, damaged=torn, **facts)
     report.update(losses)
     return report

@@ -106,7 +106,8 @@ def choose(
         if offset >= 0:
             chosen.append(ChosenOffset(topic, group, queue_id, offset, source, found, known))
     if not sound or at is not None:
-        for topic, group in {(topic, group) for topic, group, _ in copied} | (frozenset() if sound else subscriptions):
+        named = {key for copy in copies for key in copy.offsets}
+        for topic, group in named if sound else named | subscriptions:
             for queue_id in [] if group.startswith(SYSTEM_GROUPS) else ranges.queues(topic):
                 if (topic, group, queue_id) not in copied:
                     begin, end = ranges.known[topic, queue_id]
@@ -137,9 +138,15 @@ class OffsetsPlan:
     light_groups: bool = False
 
     @property
-    def lacks_groups(self) -> bool:
-        """Offsets of groups are lost without evidence; a group that a whole file lacks had none."""
-        return bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole)
+    def is_torn(self) -> bool:
+        """What comes after the tear is in no copy."""
+        torn = any(copy.content is FileState.TORN for copy in self.copies)
+        return torn and not any(copy.is_whole for copy in self.copies)
+
+    @property
+    def lacks_offsets(self) -> bool:
+        """Offsets are lost without evidence; a group that a whole file lacks had none."""
+        return self.is_torn or (bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole))
 
     @property
     def path(self) -> str:
@@ -161,6 +168,7 @@ class OffsetsPlan:
             "consumer_offset_copies": [copy.as_row() for copy in self.copies],
             "read_again_at_most": sum(one.read_again_at_most or 0 for one in self.chosen),
             "groups_without_offsets": list(self.unknown_groups),
+            "offsets_torn": self.is_torn,
         }
 
     def notes(self) -> list[str]:
@@ -175,10 +183,10 @@ class OffsetsPlan:
             found.append(f"{lowered} offsets were beyond the ends of their queues, and are set to these ends")
         if skipped := sum(one.skipped for one in self.chosen):
             found.append(f"groups skip {skipped} messages that they had not committed: these are from before the time")
-        if self.copies and not any(copy.is_whole for copy in self.copies):
+        if self.is_torn:
             found.append(
                 "no copy of the offsets is whole: groups and topics after the tear are unknown, and start where their "
-                "consumers' ConsumeFromWhere says; a --replica may know them"
+                "consumers' ConsumeFromWhere says; a --replica may know them, mqadmin resetOffsetByTime sets them"
             )
         if self.unknown_groups:
             names = ", ".join(self.unknown_groups[:5]) + (" and others" if len(self.unknown_groups) > 5 else "")
@@ -228,7 +236,8 @@ def plan_offsets(
     if not chosen and not (copies and copies[0].content is FileState.SOUND):
         raise MissingInput(
             "nothing shows how far any group has read", path=locations.join(store.root, plan.path),
-            advice="--replica ROOT takes a slave's offsets; without any, groups start where ConsumeFromWhere says",
+            advice="--replica ROOT takes a slave's offsets; without any, groups start where ConsumeFromWhere says, and "
+            "mqadmin resetOffsetByTime sets them when the broker runs",
         )  # fmt: skip
     return plan
 

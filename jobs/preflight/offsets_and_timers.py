@@ -161,15 +161,9 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
             again[known and level not in served][level] = count
     for lost, counts in again.items():
         if counts:
-            yield Reason.of(
-                "delay_offset_behind",
-                unsafe=lost,
-                name=config.name,
-                has="no offset" if lost else "an earlier offset, or none,",
-                levels=list(counts),
-                count=sum(counts.values()),
-                path=quoted(config.main.path),
-            )
+            values = {"levels": list(counts), "count": sum(counts.values())}
+            case = "lost" if lost else "earlier"
+            yield Reason.of(f"delay_offset_behind.{case}", name=config.name, path=quoted(config.main.path), **values)
 
 
 def delay_levels_absent(store: StoppedStore) -> Iterator[Reason]:

@@ -137,7 +137,7 @@ def rebuild(
         "queue_notes": [note for plan in queues for note in plan.notes],
     }
     notes = [*(offsets.notes() if offsets else ()), *notes, *(timers.notes() if timers else ())]
-    lacks_state = bool((offsets and offsets.lacks_groups) or (timers and timers.unreadable))
+    lacks_state = bool((offsets and offsets.lacks_offsets) or (timers and timers.unreadable))
     return Built(place.made, reading, rows, facts, notes, lacks_state)
 
 

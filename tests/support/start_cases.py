@@ -121,7 +121,7 @@ LOST = {
 STRAY = "is not a segment: the broker does not start"
 NO_SEGMENT = "is a directory in the place of a segment, whose messages are lost"
 MADE = "; rebuild --topics-json makes one from the log"
-LEFT = "; rebuild --only consumer-offsets makes one of what is left"
+LEFT = "; rebuild --only consumer-offsets makes one of what is left, and mqadmin resetOffsetByTime sets the rest"
 TAKEN_IN = "; rebuild --only consumer-offsets makes a file that 5.3.2 and later take in"
 NONE_MADE = "none (5.3.2 and 5.3.3: from all of the log)"
 STILL = ", and so do those that wait, for wheel and log still hold them"
@@ -428,14 +428,14 @@ OFFSETS = (
 THREE = log_of(*[{"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2}] * 3)
 DELAYS = (
     cured("a level without an offset", config("delayOffset.json", {"offsetTable": {}}),
-          bad("delay_offset_behind", levels=[3], count=2, has="no offset"), base=due(2)),
-    row("no delay offsets", without("config/delayOffset.json"), bad("delay_offset_behind", levels=[3], count=2),
+          bad("delay_offset_behind.lost", levels=[3], count=2), base=due(2)),
+    row("no delay offsets", without("config/delayOffset.json"), bad("delay_offset_behind.lost", levels=[3], count=2),
         base=due(2)),
-    row("delay offsets torn", put("config/delayOffset.json", "{"), bad("delay_offset_behind", levels=[3], count=2),
+    row("delay offsets torn", put("config/delayOffset.json", "{"), bad("delay_offset_behind.lost", levels=[3], count=2),
         note("config_lost.file"), base=due(2)),
     row("an offset of another level", config("delayOffset.json", {"offsetTable": {2: 0}}),
-        bad("delay_offset_behind", levels=[3], count=2), base=due(2)),
-    row("a delay offset behind", note("delay_offset_behind", count=1, has="an earlier offset, or none,"), base=due(1)),
+        bad("delay_offset_behind.lost", levels=[3], count=2), base=due(2)),
+    row("a delay offset behind", note("delay_offset_behind.earlier", count=1), base=due(1)),
     row("a delay offset in time", base=due(2)),
     cured("a delay offset ahead", bad("delay_offset_ahead", offset=3, right=2, skipped=1), base=due(3)),
     row("a delay offset ahead and beyond", bad("delay_offset_ahead", offset=9, right=2, skipped=1), base=due(9)),
@@ -453,11 +453,11 @@ DELAYS = (
     cured("too few levels", conf(messageDelayLevel="1s 5s"),
           bad("delay_level_absent", at=[3], levels=2, count=1, most=3), base=due(2)),
     row("too few levels for all", conf(messageDelayLevel="1s 5s"), bad("delay_level_absent", levels=2, count=3),
-        bad("delay_offset_behind", count=3), base=THREE),
+        bad("delay_offset_behind.lost", count=3), base=THREE),
     *(row(f"too few levels, {read} delivered", conf(messageDelayLevel=levels), *said,
           config("delayOffset.json", {"offsetTable": {3: read}}), base=THREE)
       for read, levels, *said in (
-          (2, "1s", bad("delay_level_absent", count=1), note("delay_offset_behind")), (3, "1s 5s"))),
+          (2, "1s", bad("delay_level_absent", count=1), note("delay_offset_behind.earlier")), (3, "1s 5s"))),
     cured("a level that is none", conf(messageDelayLevel="1s 5"), bad("delay_level_absent.setting", found="5"),
           base=due(2)),
     row("a blank in a level", conf(messageDelayLevel="1s 5 s"), bad("delay_level_absent.setting", found="5"),

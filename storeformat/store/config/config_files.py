@@ -375,7 +375,7 @@ GROUPS_OF_EVERY_BROKER = frozenset({  # SubscriptionGroupManager#init
 })  # fmt: skip
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
-_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\{[^{}]*\}')
+_ENTRY = re.compile(r'((?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*)\{([^{}]*)(\}|\Z)')
 _LIGHT_ENTRY = re.compile(r'(?<!\\)"(?:[^"\\]|\\.)+"\s*:\s*\d+(?=\s*[,}])')
 
 
@@ -401,10 +401,10 @@ def data_version(text: str) -> DataVersion | None:
 
 
 def offsets_before_tear(text: str) -> Offsets:
-    """Offsets in the complete entries of a torn file's tables.
+    """The complete offsets in a torn file's tables; a group and topic without any is known to read it.
 
-    >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1')
-    {('T', 'one'): {0: 7, 1: 9}}
+    >>> offsets_before_tear('{"offsetTable":{"T@one":{0:7,1:9},"T@two":{0:1,1:3')
+    {('T', 'one'): {0: 7, 1: 9}, ('T', 'two'): {0: 1}}
     >>> offsets_before_tear('{"lmqOffsetTable":{"%LMQ%a@%LMQ%one":7,"%LMQ%a@%LMQ%two":1')
     {('%LMQ%a', '%LMQ%one'): {0: 7}}
     """
@@ -412,9 +412,10 @@ def offsets_before_tear(text: str) -> Offsets:
     for later in ("resetOffsetTable", "pullOffsetTable", "groupTopicMap"):
         table = table.partition(f'"{later}"')[0]
     found: dict[tuple[str, str], Mapping[int, int]] = {}
-    for entry in _ENTRY.finditer(table):
+    for key, pairs, end in _ENTRY.findall(table):
+        whole = pairs if end else pairs.rpartition(",")[0]
         with suppress(ValueError):
-            found.update(decode_consumer_offsets({"offsetTable": parse("{" + entry[0] + "}")}))
+            found.update(decode_consumer_offsets({"offsetTable": parse(f"{{{key}{{{whole}}}}}")}))
     light, end, _ = text.partition('"lmqOffsetTable"')[2].partition("}")
     for entry in _LIGHT_ENTRY.finditer(light + end):
         with suppress(ValueError):

@@ -58,7 +58,7 @@ def test_what_can_be_made_again_is(row: Row, release: str, tmp_path: Path) -> No
     planned = recover(store)
     assert (planned.code, planned.report["answer"].startswith("safe")) in ((1, False), (0, True)), planned.report
     done = recover(store, "--yes")
-    left = {reason["rule"] for reason in done.report["reasons"] if reason["unsafe"] or reason["recover"] != "delays"}
+    left = {reason["rule"] for reason in done.report["reasons"] if reason["unsafe"] or reason["recover"]}
     assert rule not in left or rule in NOTHING_PROVES, done.report
     assert {path: path.read_bytes() for path in before} == before
     assert not Path(f"{store.root}.recover").exists()
@@ -124,6 +124,20 @@ def test_a_damaged_log_is_repaired_beside_it(
     for offsets in store.root.glob("config/consumerOffset.json*"):
         offsets.unlink()
     assert text_of(store, capsys)[0] == f"not safe to start: decide first, then {done.report['next']}"
+
+
+@pytest.mark.parametrize(("kept", "codes"), [(-2, (1, 0)), (20, (1, 1))])
+def test_of_torn_offsets_what_nothing_shows_is_decided_by_a_person(
+    kept: int, codes: tuple[int, int], tmp_path: Path
+) -> None:
+    """Offsets after the tear are lost: called again, the decision is taken, where one is left."""
+    store = healthy_store(tmp_path / "store")
+    torn = store.config("consumerOffset.json")
+    torn.write_text(torn.read_text().rstrip("}\n")[:kept])
+    done = recover(store, "--yes")
+    assert (done.code, recover(store).code) == codes, done.report
+    if codes == (1, 0):
+        assert json.loads(torn.read_text())["offsetTable"]["Stock@readers"] == {"0": 9, "1": 0}
 
 
 def test_the_work_may_be_in_the_backup_of_the_store(tmp_path: Path) -> None:

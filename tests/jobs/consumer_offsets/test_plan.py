@@ -193,13 +193,13 @@ def test_the_file_that_has_light_groups_too(store: StoreToStart) -> None:
     """With enableLmq=true: made from what is left of it, put in place, and taken back."""
     torn = store.config("lmqConsumerOffset.json")
     light = '"%LMQ%a@%LMQ%one":7,"%LMQ%a@%LMQ%two":1'
-    torn.write_text(f'{{"lmqOffsetTable":{{{light}}},"offsetTable":{{"Orders@readers":{{0:9,1:8}},"Stock@rea')
+    torn.write_text(f'{{"lmqOffsetTable":{{{light}}},"offsetTable":{{"Orders@readers":{{0:9,1:8}},"Stock@readers":{{0:1,1:2')
     other, before = committed(store.root), snapshot(store.root)
     done = rebuild(store, "--set", "enableLmq=true")
-    assert done.code == 0, done.said
+    assert (done.code, done.report["offsets_torn"]) == (1, True)
     made = json.loads((store.root.parent / "new" / "config" / torn.name).read_text())
     assert made["lmqOffsetTable"] == {"%LMQ%a@%LMQ%one": 7, "%LMQ%a@%LMQ%two": 1}
-    assert made["offsetTable"] == {"Orders@readers": {"0": 9, "1": 8}}
+    assert made["offsetTable"] == {"Orders@readers": {"0": 9, "1": 8}, "Stock@readers": {"0": 1, "1": 0}}
     assert publish(store).report["replaced"] == ["config/lmqConsumerOffset.json"]
     taken = read_config(str(store.root), torn.name).value
     assert (taken["%LMQ%a", "%LMQ%two"], taken["Orders", "readers"]) == ({0: 1}, {0: 9, 1: 8})
@@ -247,6 +247,7 @@ def test_all_that_a_plan_tells() -> None:
         "consumer_offset_copies": [],
         "read_again_at_most": 4,
         "groups_without_offsets": list("uvwxyz"),
+        "offsets_torn": False,
     }  # fmt: skip
     _, beyond, skipped, unknown = plan.notes()
     assert beyond.startswith("1 offsets were beyond the ends")
