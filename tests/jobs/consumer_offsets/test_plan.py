@@ -193,7 +193,9 @@ def test_the_file_that_has_light_groups_too(store: StoreToStart) -> None:
     """With enableLmq=true: made from what is left of it, put in place, and taken back."""
     torn = store.config("lmqConsumerOffset.json")
     light = '"%LMQ%a@%LMQ%one":7,"%LMQ%a@%LMQ%two":1'
-    torn.write_text(f'{{"lmqOffsetTable":{{{light}}},"offsetTable":{{"Orders@readers":{{0:9,1:8}},"Stock@readers":{{0:1,1:2')
+    torn.write_text(
+        f'{{"lmqOffsetTable":{{{light}}},"offsetTable":{{"Orders@readers":{{0:9,1:8}},"Stock@readers":{{0:1,1:2'
+    )
     other, before = committed(store.root), snapshot(store.root)
     done = rebuild(store, "--set", "enableLmq=true")
     assert (done.code, done.report["offsets_torn"]) == (1, True)
