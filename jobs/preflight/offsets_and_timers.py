@@ -161,7 +161,7 @@ def delay_offsets_behind(store: StoppedStore) -> Iterator[Reason]:
             again[known and level not in served][level] = count
     for lost, counts in again.items():
         if counts:
-            values = {"levels": list(counts), "count": sum(counts.values())}
+            values: dict[str, Any] = {"levels": list(counts), "count": sum(counts.values())}
             case = "lost" if lost else "earlier"
             yield Reason.of(f"delay_offset_behind.{case}", name=config.name, path=quoted(config.main.path), **values)
 
