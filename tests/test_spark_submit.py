@@ -101,7 +101,6 @@ def start(checkout: Path, tmp_path: Path, told: Path) -> Start:
 
 @pytest.fixture
 def ready(checkout: Path, start: Start, told: Path) -> Path:
-    """The .venv of a checkout that is set up."""
     assert start("--setup").returncode == 0
     told.unlink()
     return checkout / ".venv"

@@ -100,7 +100,6 @@ class Store:
         self.write(path, bytes(content))
 
     def flip(self, path: Path, at: int, length: int) -> None:
-        """One bit of a field."""
         content = bytearray(path.read_bytes())
         content[at + self.draw.randrange(length)] ^= 1 << self.draw.randrange(8)
         self.write(path, bytes(content))

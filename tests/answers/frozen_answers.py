@@ -303,7 +303,6 @@ def jobs_after(origin: Origin, name: str) -> tuple[str, ...]:
 
 
 def answers_of(origin: Origin, names: Iterable[str]) -> list[str]:
-    """The lines of one store after some accidents."""
     lines = []
     with tempfile.TemporaryDirectory(prefix="answers-") as scratch, tasks_here(), pytest.MonkeyPatch.context() as patch:
         stand_in(patch, build_store, "time", time=lambda: NOW)
@@ -370,7 +369,6 @@ def _work(item: tuple[str, tuple[str, ...]]) -> tuple[str, list[str]]:
 
 
 def frozen(name: str, chosen: Iterable[str] = ()) -> list[str]:
-    """The frozen lines of a store after these accidents."""
     path = FROZEN / f"{name}.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     wanted = frozenset(chosen)

@@ -118,7 +118,6 @@ def measure(
 
 
 def log_directory(directory: Path, size: int, message_bytes: int, topics: int = TOPICS) -> Path:
-    """Returns where a log is kept."""
     return directory / (f"log-{size}-{message_bytes}" + (f"-{topics}" if topics != TOPICS else ""))
 
 

@@ -32,7 +32,6 @@ SCHEMA = pa.schema([
 
 
 def records(data: mmap.mmap) -> Iterator[tuple[Any, ...]]:
-    """Yields the row of each record of a segment."""
     at = 0
     while at + HEAD.size < len(data):
         (
@@ -59,7 +58,6 @@ def records(data: mmap.mmap) -> Iterator[tuple[Any, ...]]:
 
 
 def batches(store: Path) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a log."""
     rows: list[tuple[Any, ...]] = []
     for segment in sorted((store / "commitlog").iterdir()):
         with segment.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

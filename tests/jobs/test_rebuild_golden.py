@@ -29,7 +29,7 @@ from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from jobs.verify.verify import Verified
 from storeformat.errors import WrongSettings
-from storeformat.store.settings import ENTRIES, EXT_SIZE, SLOTS
+from storeformat.store.settings import EXT_SIZE
 
 pytestmark = pytest.mark.golden
 
@@ -85,12 +85,6 @@ def test_batch_topics_can_be_named_or_configured(tmp_path: Path) -> None:
     (log / "config" / "topics.json").write_text(f'{{"topicConfigTable":{{{entries}}}}}')
     built = rebuild_here(log, tmp_path / "configured", store.settings)
     assert compare(store, root, Path(built.directory)) == []
-
-
-def test_a_batch_topic_has_no_ordinary_queues(tmp_path: Path) -> None:
-    (store,) = golden.stores("batch-cq-5.3.3")
-    with pytest.raises(WrongSettings, match="BatchCQ"):
-        rebuild_here(golden.unpack(store), tmp_path, store.settings, batch_topics=("user_events",))
 
 
 EXT_UNIT = struct.Struct(">hqqh")
@@ -212,12 +206,6 @@ def test_without_the_switch_extended_units_are_named_and_plain_ones_written(stor
         ]
 
 
-def test_light_queues_need_a_release(tmp_path: Path) -> None:
-    (store,) = golden.stores("lmq-4.9.8")
-    with pytest.raises(WrongSettings, match="light queues"):
-        rebuild_here(golden.unpack(store), tmp_path, store.settings)
-
-
 def lost_older_index(store: GoldenStore) -> bool:
     return store.index_begins_at is not None and store.index_begins_at % SEGMENT == 0
 
@@ -242,13 +230,6 @@ def test_the_store_shows_the_release_as_far_as_bytes_depend_on_it(store: GoldenS
     named = rebuild_here(golden.unpack(store), again, store.settings, broker_version=rules_of_release(store.version))
     shown = [row for row in built.rows.to_pylist() if row["path"] != "checkpoint"]
     assert shown == [row for row in named.rows.to_pylist() if row["path"] != "checkpoint"]
-
-
-@pytest.mark.parametrize("store", golden.stores(lambda s: s.is_plain and s.entry["counts"]["index_files"] > 1), ids=str)
-def test_a_full_index_file_tells_its_sizes(store: GoldenStore) -> None:
-    opened = open_store(options_for(golden.unpack(store), Path("unused"), {}))
-    assert opened.settings.number(SLOTS) == store.settings["maxHashSlotNum"]
-    assert opened.settings.number(ENTRIES) == store.settings["maxIndexNum"]
 
 
 class ShuffledRunner:
@@ -309,12 +290,6 @@ def test_light_queues_that_nobody_asked_for(store: GoldenStore) -> None:
     verified = verify_here(golden.unpack(store), sizes)
     assert not verified.verdicts.counts
     assert "not verified without --set enableMultiDispatch" in notes(verified)
-
-
-@pytest.mark.parametrize("store", golden.stores(lambda s: s.scenario in ("base", "retention", "recreate")), ids=str)
-def test_named_release(store: GoldenStore) -> None:
-    version = rules_of_release(store.version)
-    assert not verify_here(golden.unpack(store), store.settings, broker_version=version).verdicts.counts
 
 
 @pytest.mark.parametrize("store", golden.stores(lambda s: s.scenario in ("base", "lag", "retention")), ids=str)

@@ -1,14 +1,17 @@
-"""What preflight says, judged by the real store."""
+"""What preflight says, of single faults and of random accidents, judged by the real store."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.random_accidents import run, summary
 from support.real_store import RELEASES, Opened, RealStore, RealStoreFailed
 from support.rebuilding import preflight_here
 from support.store_to_start import as_fastjson, configure, lock_held
@@ -273,3 +276,19 @@ def test_an_empty_last_file_of_a_queue(release: str, tmp_path: Path) -> None:
             puts = []
         got[name] = next((put["queueOffset"] - end for put in puts if (put["topic"], put["queueId"]) == queue), None)
     assert got == {"against": 1, "cured": 0}
+
+
+# ----------------------------------------------------------------------------------------------------- random accidents
+TRIALS = 300
+ALARMS = 0.02
+
+
+def test_preflight_and_the_real_store_agree(tmp_path: Path) -> None:
+    seed = int(os.environ.get("ACCIDENTS_SEED", time.strftime("%Y%m%d")))
+    trials = run(seed, range(TRIALS), tmp_path)
+    told = [f"seed {seed}: python -m support.random_accidents --seed {seed} --only NUMBER", *summary(trials)]
+    false_safe = [trial.line() for trial in trials if trial.verdict == "FALSE SAFE"]
+    alarms = [trial.line() for trial in trials if trial.verdict == "FALSE ALARM"]
+    print(*told, sep="\n")  # noqa: T201
+    assert false_safe == [], told
+    assert len(alarms) <= ALARMS * TRIALS, [*told, *alarms]

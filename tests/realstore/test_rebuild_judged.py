@@ -27,8 +27,6 @@ SPLIT_SIZES = (1 << 10, 5_000, 64 << 10, 1 << 30)
 
 @dataclass(frozen=True)
 class Judged:
-    """The random stores of one release, and for each the directory with what we rebuilt from its log."""
-
     release: str
     stores: list[Store]
     rebuilt: list[Path]

@@ -109,7 +109,6 @@ def age(root: Path) -> None:
 
 
 def fill(disk: Path, percent: int | None) -> None:
-    """Fills the disk up to the middle of that percentage."""
     state = os.statvfs(disk)
     wanted = int(DISK * ((percent or 0) + 0.5) / 100) - (state.f_blocks - state.f_bfree) * state.f_frsize
     (disk / "ballast").write_bytes(bytes(max(wanted, 0)))

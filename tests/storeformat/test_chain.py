@@ -443,8 +443,6 @@ def test_a_range_at_the_end_of_a_file_is_read_up_to_there(tmp_path: Path) -> Non
 
 
 class Counting(files.RangeReader):
-    """Counts the bytes that were read."""
-
     count = 0
 
     def read_into(self, offset: int, target: memoryview) -> None:

@@ -19,7 +19,7 @@ from pyarrow import fs as pafs
 from support.patching import stand_in
 from support.refusals import refusal
 
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, WriteFailed
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
 from storeformat.storage import durable, files, local_files, locations
 from storeformat.storage.files import FileStatus, RangeReader, Space, free_space, space_of, statuses_in
 from storeformat.storage.local_files import data_ranges
@@ -150,24 +150,20 @@ class Failing:
         return fail
 
 
+READS = (files.list_directory, files.exists, files.size_of, files.tree_sizes, files.RangeReader, files.read_bytes)
+CHANGES = (files.remove_tree, files.remove_object, lambda path: files.write_bytes(path, b"x"))
+
+
 @pytest.mark.parametrize(
-    "act",
-    [
-        files.list_directory, files.exists, files.size_of, files.tree_sizes, files.RangeReader,
-        files.read_bytes,
-    ],
-)  # fmt: skip
-def test_what_fails_to_read_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    ("act", "error", "done"),
+    [*((act, MissingInput, "read") for act in READS), *((act, WriteFailed, "written") for act in CHANGES)],
+)
+def test_what_fails_is_named(
+    act: Callable[[str], object], error: type[StoreFormatError], done: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "client_of", lambda uri: (Failing(), "bucket"))
-    said = {"what": "cannot be read: Input/output error", "path": "s3://bucket/a"}
-    assert refusal(MissingInput, lambda: act("s3://bucket/a")) == said
-
-
-@pytest.mark.parametrize("act", [files.remove_tree, files.remove_object, lambda path: files.write_bytes(path, b"x")])
-def test_what_fails_to_change_is_named(act: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "client_of", lambda uri: (Failing(), "bucket"))
-    said = {"what": "cannot be written: Input/output error", "path": "s3://bucket/a"}
-    assert refusal(WriteFailed, lambda: act("s3://bucket/a")) == said
+    said = {"what": f"cannot be {done}: Input/output error", "path": "s3://bucket/a"}
+    assert refusal(error, lambda: act("s3://bucket/a")) == said
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

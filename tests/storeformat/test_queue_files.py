@@ -377,7 +377,6 @@ def is_record(units: Structs) -> Bools:
 
 
 def compare(changed: dict[int, Unit], *, fillers: tuple[int, ...] = (), **changes: Any) -> UnitComparison:
-    """The comparison of a healthy file in which some places are changed."""
     found = array([changed.get(place, unit) for place, unit in enumerate(EXPECTED)])
     damaged = np.isin(np.arange(10), fillers)
     return compare_units(array(EXPECTED), found, range(2, 6), damaged, LOG, is_record, **changes)

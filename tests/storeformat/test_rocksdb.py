@@ -153,8 +153,6 @@ Q = (b"T", 1)
 
 
 class SortedDict:
-    """Takes the place of an open database: pairs of the two families in the order of their keys."""
-
     def __init__(self, units: Mapping[bytes, bytes], ends: Mapping[bytes, bytes]) -> None:
         self.families = {"default": dict(units), "offset": dict(ends)}
 

@@ -69,7 +69,6 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def without(data: bytes, *records: Placed) -> bytes:
-    """The log with some records destroyed."""
     for record in records:
         data = changed(data, record.offset, b"\xa5" * record.size)
     return data

@@ -25,7 +25,6 @@ from storeformat.store.settings import Settings
 
 
 def a_store(root: Path, *directories: str) -> str:
-    """A store with one file in each of these directories."""
     for name in directories:
         (root / name).mkdir(parents=True)
         (root / name / "00000000000000000000").write_bytes(b"x")
@@ -61,6 +60,8 @@ def test_a_path_that_is_missing_beside_others_is_an_error(tmp_path: Path) -> Non
     root = a_store(tmp_path / "s", "one")
     with pytest.raises(MissingInput, match=r"a directory of the commit log is missing \(/gone/a\)"):
         found(root, storePathCommitLog=f"/gone/a,{root}/one,/gone/b")
+    with pytest.raises(MissingInput, match=r"a directory of the commit log is missing \(/gone/b\)"):
+        found(root, storePathCommitLog=f"{root}/one", readOnlyCommitLogStorePaths="/gone/b")
 
 
 def test_entries_of_a_group_follow_what_is_in_the_old_log(tmp_path: Path) -> None:
@@ -184,7 +185,6 @@ SHOWN = Settings({}, from_file=False)
 
 
 def files_in(directory: Path, *files: tuple[int, int]) -> None:
-    """Files named after a base, of a length."""
     directory.mkdir(parents=True, exist_ok=True)
     for base, size in files:
         with (directory / f"{base:020d}").open("wb") as file:
@@ -310,7 +310,6 @@ def test_segments_of_several_directories_are_one_log(log: Path, tmp_path_factory
 
 
 def refused(kind: type[StoreFormatError], *directories: Path, size: int | None = None) -> tuple[object, ...]:
-    """What, path, found and expected, as far as the error says them."""
     said = refusal(kind, lambda: find_segments([str(path) for path in directories], size))
     return tuple(text for part, text in said.items() if part != "advice")
 

@@ -60,8 +60,6 @@ class DispatchRequest:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Size and success, the request of a record, or the reason why there is none."""
-
     size: int
     success: bool
     request: DispatchRequest | None = None

@@ -15,8 +15,6 @@ KINDS = ("flip", "flip", "zero", "random", "size", "swap", "duplicate", "zero_ta
 
 @dataclass(frozen=True)
 class Shape:
-    """What the logs of a run of trials hold."""
-
     property_crc: bool = True
     embedded: bool = False
 

@@ -105,7 +105,6 @@ def crash(site: BrokerSite) -> Crashed:
 
 
 def run_job(*arguments: object) -> Done:
-    """Runs a command line in this process, with all tasks in it, too."""
     said, shown = io.StringIO(), io.StringIO()
     with tasks_here(), contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
         code = command_line.main([*map(str, arguments), "--json"])
@@ -121,7 +120,6 @@ def run_job_with_spark(*arguments: object) -> Done:
 
 
 def wipe(store: Path) -> None:
-    """Removes everything that the broker derived from its log."""
     for name in DERIVED:
         path = store / name
         if path.is_dir():
@@ -137,12 +135,10 @@ def copy_store(source: Path, target: Path) -> Path:
 
 
 def queue_files(store: Path) -> dict[str, str]:
-    """Path to SHA-256 of every consume queue file."""
     return _digests(store, "consumequeue")
 
 
 def index_files(store: Path) -> dict[str, str]:
-    """Path to SHA-256 of every index file."""
     return _digests(store, "index")
 
 
@@ -245,7 +241,6 @@ def missing(answers: Answers, sent: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def differences(before: Answers, after: Answers) -> list[str]:
-    """The questions that got another answer."""
     found = [f"log: {before['log']} != {after['log']}"] if before["log"] != after["log"] else []
     for part in ("queues", "keys", "uniqKeys", "ids"):
         for question in sorted({*before[part], *after[part]}):

@@ -25,8 +25,6 @@ UNSUPPORTED_FIELDS = ("index_kept_files", "index_gap", "indexed_twice")
 
 @dataclass(frozen=True)
 class GoldenStore:
-    """One entry of the manifest."""
-
     name: str
     entry: Mapping[str, Any]
 
@@ -44,7 +42,6 @@ class GoldenStore:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What shaped the files, under its broker.conf name."""
         return dict(self.entry["settings"])
 
     @property

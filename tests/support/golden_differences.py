@@ -45,8 +45,6 @@ INDEX_ENTRY_FIELDS = ("key_hash", "phy_offset", "time_diff", "prev_index")
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where one file is not what the broker wrote."""
-
     file: str
     unit: str
     expected: str

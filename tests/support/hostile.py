@@ -41,7 +41,6 @@ INDEX_HEADER: list[Field] = [(0, 8), (8, 8), (16, 8), (24, 8), (32, 4), (36, 4)]
 
 
 def overwrite(path: Path, at: int, width: int, change: Callable[[int], int]) -> None:
-    """Changes one number of a file; what is too large for it is cut."""
     content = bytearray(path.read_bytes())
     number = change(int.from_bytes(content[at : at + width], "big")) % (1 << 8 * width)
     content[at : at + width] = number.to_bytes(width, "big")

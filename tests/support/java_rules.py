@@ -34,7 +34,6 @@ def utf16_units(text: str) -> tuple[int, ...]:
 
 
 def hash_code(text: str) -> int:
-    """``String#hashCode``."""
     value = 0
     for unit in utf16_units(text):
         value = wrap_int(31 * value + unit)

@@ -40,8 +40,6 @@ def load_here(store: Path, table: Path | str, **more: Any) -> Report:
 
 
 class Bench:
-    """A log, a table, and loads of the one into the other."""
-
     def __init__(self, work: Path) -> None:
         self.work = work
         self.log = LogBuilder(SEGMENT)

@@ -106,7 +106,6 @@ def _fixed_fields(record: memoryview) -> dict[str, Any]:
 
 
 def from_properties(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The columns that are made of single properties."""
     due = whole(properties.get("TIMER_OUT_MS"), 63)
     return {
         "delay_level": whole(properties.get("DELAY"), 31),

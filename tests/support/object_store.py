@@ -16,8 +16,6 @@ from storeformat.storage import files
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of its own on the server at ``endpoint``."""
-
     endpoint: str
     name: str
 
@@ -34,13 +32,11 @@ class Bucket:
         )  # fmt: skip
 
     def names(self, path: str) -> list[str]:
-        """Names of all objects below a path."""
         found = self.client.list_objects_v2(Bucket=self.name, Prefix=path).get("Contents", [])
         names = [item["Key"][len(path) :].lstrip("/") for item in found]
         return [name for name in names if name]  # an empty one stands for a directory
 
     def upload(self, directory: Path, path: str) -> str:
-        """Puts a local directory there; returns its URI."""
         for file in directory.rglob("*"):
             if file.is_file():
                 self.client.put_object(
@@ -49,7 +45,6 @@ class Bucket:
         return self.uri(path)
 
     def download(self, path: str, directory: Path) -> Path:
-        """Gets everything below a path into a local directory."""
         for name in self.names(path):
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -208,7 +208,6 @@ class Healthy:
         return data[: int.from_bytes(data[:4], "big")]
 
     def sound(self, root: Path) -> dict[Place, int]:
-        """The places whose record is the same in another log, and its offset."""
         log = read_log(root)
         return {place: offset for place, (offset, data) in self.records.items() if self.record(log, offset) == data}
 

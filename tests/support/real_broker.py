@@ -84,7 +84,6 @@ class Server:
     output: Path
 
     def await_words(self, words: str) -> None:
-        """Waits until the server has said ``words``."""
         deadline = time.monotonic() + _START_TIMEOUT
         while words not in self.said():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -96,13 +95,11 @@ class Server:
         return self.output.read_text(encoding="utf-8", errors="replace")
 
     def kill(self) -> None:
-        """kill -9."""
         self.process.kill()
         self.process.wait(_STOP_TIMEOUT)
         self._close()
 
     def stop(self) -> None:
-        """Ends it in good order; raises BrokerFailed where that takes too long."""
         self.process.terminate()
         try:
             self.process.wait(_STOP_TIMEOUT)
@@ -199,14 +196,12 @@ class BrokerSite:
         return self.broker
 
     def kill(self) -> None:
-        """kill -9 of the broker, when it has written all that one has after a while."""
         time.sleep(max(self._complete_at - time.monotonic(), 0))
         broker, self.broker = self.broker, None
         assert broker is not None
         self._end_broker(broker.kill)
 
     def stop(self) -> None:
-        """Shuts the broker down cleanly."""
         broker, self.broker = self.broker, None
         assert broker is not None
         self._end_broker(broker.stop)
@@ -314,7 +309,6 @@ class BrokerPair(BrokerSite):
         return super().broker_conf(store, **{"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, **more})
 
     def slave_conf(self, store: Path) -> Path:
-        """Returns the slave's configuration file for ``store``, written anew."""
         return self.broker_conf(store, brokerId=1, brokerRole="SLAVE", listenPort=self._slave_port,
                                 haListenPort=self._slave_port + 1)  # fmt: skip
 
@@ -330,13 +324,11 @@ class BrokerPair(BrokerSite):
         return self.slave
 
     def kill_slave(self) -> None:
-        """kill -9 of the slave."""
         slave, self.slave = self.slave, None
         assert slave is not None
         self._end_broker(slave.kill)
 
     def stop_slave(self) -> None:
-        """Shuts the slave down cleanly."""
         slave, self.slave = self.slave, None
         assert slave is not None
         self._end_broker(slave.stop)
@@ -381,7 +373,6 @@ class BrokerGroup(BrokerSite):
         return f"127.0.0.1:{self._ports[self.master]}"
 
     def member_conf(self, name: str, store: Path) -> Path:
-        """Returns the configuration file of a member with that store, written anew."""
         port = self._ports.setdefault(name, free_ports()[1])
         return self.broker_conf(
             store, brokerId=-1, brokerRole="SLAVE", enableControllerMode=True, listenPort=port, haListenPort=port + 1,
@@ -397,11 +388,9 @@ class BrokerGroup(BrokerSite):
         self._await_registered(known + 1)
 
     def stop_member(self, name: str) -> None:
-        """Shuts a member down cleanly."""
         self._end_broker(self.members.pop(name).stop)
 
     def kill_member(self, name: str) -> None:
-        """kill -9 of a member."""
         self._end_broker(self.members.pop(name).kill)
 
     def _end(self) -> None:
@@ -415,7 +404,6 @@ REPLICATED = ("commitlog", "config/topics.json", "config/consumerOffset.json")
 
 
 def await_alike(master: Path, slave: Path, names: Sequence[str] = REPLICATED[:1]) -> None:
-    """Waits until these parts of two stores are the same."""
     deadline = time.monotonic() + _STOP_TIMEOUT
     while lacking := [name for name in names if not are_alike(master / name, slave / name)]:
         if time.monotonic() > deadline:

@@ -203,12 +203,10 @@ class LogBuilder:
 
     @property
     def segments(self) -> dict[int, bytes]:
-        """The bytes of each segment by its base offset."""
         return {base: bytes(data) for base, data in sorted(self._segments.items())}
 
     @property
     def remaining(self) -> int:
-        """Free bytes in the active segment."""
         return self.segment_size - self.end_offset % self.segment_size
 
     def message(self, message: Message | None = None, /, **fields: Any) -> Placed:
@@ -287,7 +285,6 @@ class LogBuilder:
         return offset
 
     def truncate(self, offset: int) -> None:
-        """Moves the end back: later segments go, bytes stay, so that old records lie after the new end."""
         if not min(self._segments, default=0) <= offset <= self.end_offset:
             raise ValueError(f"offset {offset} is not in the log")
         for base in [base for base in self._segments if base > offset]:
@@ -344,7 +341,6 @@ class LogBuilder:
         self._segment(self.end_offset - self.end_offset % self.segment_size + self.segment_size)
 
     def write(self, root: Path) -> Path:
-        """Writes ``commitlog/`` below a store root and returns the root."""
         directory = root / "commitlog"
         directory.mkdir(parents=True, exist_ok=True)
         for base, data in self.segments.items():

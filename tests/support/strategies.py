@@ -137,8 +137,6 @@ def embedding_messages(draw: Draw, *, v2: bool = True) -> Message:
 # --- logs -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class LogShape:
-    """What a drawn log may contain."""
-
     v2: bool = True
     stale: bool = True
     foreign_records: bool = True
@@ -242,7 +240,6 @@ class Damage:
 
 
 def apply_damages(segments: Mapping[int, bytes], damages: Sequence[Damage]) -> dict[int, bytes]:
-    """The segments after one damage upon the other."""
     damaged = {base: bytearray(data) for base, data in segments.items()}
     for damage in damages:
         base = max(base for base in damaged if base <= damage.offset)

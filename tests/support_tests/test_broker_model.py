@@ -375,7 +375,6 @@ ORACLES = (
 
 
 def imported(module: str) -> set[str]:
-    """The modules that a module of ``support`` imports, wherever in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse((SUPPORT / f"{module}.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

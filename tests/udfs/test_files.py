@@ -110,7 +110,6 @@ def test_a_file_takes_along_only_the_sources_it_has() -> None:
 
 
 def slices_of(path: Path, *rows: tuple[int, int, bool], ext_numbers: Sequence[int] | None = None) -> Slices:
-    """Slices of one file, given as begin, count, and whether copies fill places."""
     table = np.array([(0, *row) for row in rows], consume_queue.SLICE)
     if ext_numbers is not None:
         table = append_fields(table, "ext_number", np.array(ext_numbers), usemask=False)

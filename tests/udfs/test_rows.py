@@ -331,7 +331,6 @@ DELAYS = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30
 def batches(
     root: Path, rules: RowRules, *, until: int | None = None, block_size: int = 4096
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of every segment of a log, walked from its first byte."""
     paths = sorted((root / "commitlog").iterdir())
     segments = [Segment(str(path), int(path.name), path.stat().st_size) for path in paths]
     for split in plan_splits(segments, 1 << 40, LogPart(until=until)):

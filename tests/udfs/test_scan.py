@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import java_rules
 from support.reading import read_segments
 from support.store_builder import ROLLBACK, LogBuilder, Message
 
@@ -344,14 +343,6 @@ def test_a_text_that_is_no_utf_8_has_no_form() -> None:
     assert scalar.offset_msg_id_parts(odd).to_pylist() == [None]
     assert scalar.uniq_key_parts(odd).to_pylist() == [None]
     assert scalar.uniq_key_time(odd, pa.array([utc(2024, 5, 30)]), ints(0)).to_pylist() == [None]
-
-
-@given(st.lists(st.none() | st.text(), max_size=8))
-def test_hashes_are_javas(texts: list[str | None]) -> None:
-    texts = [text and text.encode("utf-8", "replace").decode() for text in texts]
-    assert scalar.java_hash(pa.array(texts, pa.string())).to_pylist() == [
-        None if text is None else java_rules.hash_code(text) for text in texts
-    ]
 
 
 def test_offset_message_ids_both_ways() -> None:

@@ -219,7 +219,6 @@ def test_where_a_time_lies_in_a_queue(
 
 
 def ranges_of(log: LogBuilder, tmp_path: Path) -> list[ProvenRange]:
-    """The whole log as one range a segment."""
     reading = read(log.write(tmp_path / "another"))
     return [ProvenRange.of(scan.report, scan.records) for scan in reading.scans if scan.records]
 

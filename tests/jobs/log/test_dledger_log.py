@@ -237,16 +237,6 @@ def test_a_message_whose_body_alone_is_damaged_can_be_kept(tmp_path: Path) -> No
         ]
 
 
-def test_lost_pages_take_their_messages_and_no_more(tmp_path: Path) -> None:
-    log = a_log()
-    root = log.write(tmp_path / "store", 59)
-    gone = [placed for placed in log.records if placed.end > 5000 and placed.offset - HEAD.size < 6000]
-    damage(root, 5000, bytes(1000))
-    reading = read(root, 500, "salvage")
-    assert reading.records == 60 - len(gone)
-    assert reading.facts()["lost_messages"] == len(gone)
-
-
 def test_a_log_is_repaired_by_its_group(tmp_path: Path) -> None:
     root = a_log().write(tmp_path / "store", 59)
     more = ("--on-damage", "salvage", "--repair-log", tmp_path / "repaired")
@@ -256,7 +246,6 @@ def test_a_log_is_repaired_by_its_group(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------- other questions
 def install(made: Path, root: Path) -> Path:
-    """Puts what was rebuilt into the store."""
     for name in ("consumequeue", "index", "checkpoint"):
         (made / name).rename(root / name)
     return root

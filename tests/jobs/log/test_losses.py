@@ -49,7 +49,6 @@ def a_log_of_thirteen() -> tuple[bytearray, list[Placed]]:
 
 
 def losses_of(data: bytearray, lost: Placed) -> list[Loss]:
-    """What is lost of a log of which one record is destroyed."""
     data[lost.offset : lost.end] = random.Random(1).randbytes(lost.size)
     one, other = (read_segments({0: data}, split_size, "salvage").losses.rows for split_size in (SEGMENT, 500))
     assert one == other
@@ -212,7 +211,6 @@ def zero_from(root: Path, offset: int) -> None:
 
 
 def unpacked(name: str, directory: Path) -> tuple[Path, dict[str, Any], list[int]]:
-    """A golden store, its settings and the offsets of the records of its queues."""
     (store,) = golden.stores(name)
     root = golden.unpack(store, directory / "store")
     (root / "abort").unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from jobs.log.opening import open_store, with_queue_store
 from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
 from storeformat import message as m
-from storeformat.errors import DamagedLog, MissingInput, NotAStore, UsageError, WrongSettings
+from storeformat.errors import DamagedLog, NotAStore, UsageError, WrongSettings
 from storeformat.log.dledger import EntryFraming
 from storeformat.log.segments import PLAIN
 from storeformat.queues.topic_filter import TopicFilter
@@ -33,14 +33,12 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.store import store as store_module
 from storeformat.store.broker_rules import DEFAULT, VERSIONS
-from storeformat.store.segment_files import find_segments
 from storeformat.store.settings import ENTRIES, SLOTS
 
 
 # -------------------------------------------------------------------------------------------------------------- opening
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store with one message and one queue file."""
     log = LogBuilder()
     log.message(topic="T")
     root = log.write(tmp_path)
@@ -264,16 +262,6 @@ def test_of_several_members_one_must_be_named(tmp_path: Path) -> None:
     assert "committedIndex=10" in store.notes[-1]
 
 
-@pytest.mark.parametrize("setting", [("enableDLegerCommitLog", "true"), ("dLegerSelfId", "n7")])
-def test_a_member_without_entries_is_a_contradiction(tmp_path: Path, setting: tuple[str, str]) -> None:
-    old_log(tmp_path / "store")
-    if setting[0] == "dLegerSelfId":
-        a_log().write(tmp_path / "store", 59)
-    with pytest.raises(WrongSettings, match="entries are not in the store") as refused:
-        opened(tmp_path / "store", settings=(setting,))
-    assert "expected dledger-" in str(refused.value)
-
-
 # ------------------------------------------------------------------------------------------------------- several paths
 def spread(tmp_path: Path, *names: str) -> tuple[LogBuilder, list[Path]]:
     """A log whose segments lie in several directories in turn, as the broker places them."""
@@ -304,29 +292,11 @@ def test_a_log_on_several_paths(tmp_path: Path) -> None:
     assert len(named.segments) == len(log.segments)
 
 
-def test_a_path_that_is_not_mounted_is_no_shorter_log(tmp_path: Path) -> None:
-    _, (one, two) = spread(tmp_path, "one", "two")
-    shutil.rmtree(two)
-    paths = (("storePathCommitLog", str(one)), ("readOnlyCommitLogStorePaths", str(two)))
-    with pytest.raises(MissingInput, match="a directory of the commit log is missing") as refused:
-        opened(tmp_path / "store", settings=paths)
-    assert str(two) in str(refused.value)
-
-
-def test_a_segment_on_two_paths_is_refused_with_both(tmp_path: Path) -> None:
-    _, (one, two) = spread(tmp_path, "one", "two")
-    shutil.copy(one / f"{0:020d}", two)
-    with pytest.raises(NotAStore, match="the commit log has a segment twice") as refused:
-        find_segments([str(one), str(two)], None)
-    assert f"{one}/{0:020d} and {two}/{0:020d}" in str(refused.value)
-
-
 # -------------------------------------------------------------------------------------------------------- stray records
 ONE_SEGMENT = 1 << 16
 
 
 def a_log_of_queues(count: int = 30) -> LogBuilder:
-    """Two queues of one topic, in turn."""
     log = LogBuilder(ONE_SEGMENT)
     for number in range(count):
         log.message(Message("Topic", number % 2, body=b"x" * number))
@@ -355,7 +325,6 @@ def queues(reading: LogReading) -> dict[int, list[tuple[int, int]]]:
 
 
 def units(reading: LogReading) -> dict[int, list[int]]:
-    """The places of each queue that are taken."""
     return {
         queue: sorted(place for begin, count in runs for place in range(begin, begin + count))
         for queue, runs in queues(reading).items()

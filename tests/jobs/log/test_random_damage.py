@@ -204,7 +204,6 @@ TASK = ScanTask("", DecodeRules(), DispatchRules(()), with_entries=False)
 
 
 def read(segments: Sequence[Segment]) -> LogReading:
-    """The reading of segments that are in memory."""
     return scan_log(Runner(), segments, TASK, split_size=SEGMENT, on_damage="salvage")
 
 
@@ -297,7 +296,6 @@ def _blanks(log: LogBuilder) -> list[tuple[Placed, int]]:
 
 
 def _same(log: LogBuilder, base: int, data: bytes) -> bool:
-    """Whether all records of a segment are as they were written."""
     end = max((placed.end for placed in log.records if base <= placed.offset < base + SEGMENT), default=base)
     return data[: end - base] == log.segments[base][: end - base]
 
@@ -372,7 +370,6 @@ def trial(logs: tuple[LogBuilder, LogBuilder], request: pytest.FixtureRequest) -
 
 
 def begins_of(reading: LogReading) -> list[tuple[int, int]]:
-    """Pieces of chain, those that touch made one."""
     pieces: list[tuple[int, int]] = []
     for scan in (scan for scan in reading.scans if scan.records):
         start, end = scan.report.start or 0, scan.report.end

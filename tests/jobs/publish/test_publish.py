@@ -233,7 +233,6 @@ def test_a_topic_that_the_store_lacks_comes_with_its_directory(original: Case, t
 
 # --------------------------------------------------------------------------------------------------- the command line
 def run_command(*arguments: str | Path) -> tuple[int, str, str]:
-    """Runs the command line where there is no Java."""
     environment = {**os.environ, "PATH": "/nowhere", "ROCKETMQ_STORE_SPARK_KERNELS": "numpy"}
     environment.pop("JAVA_HOME", None)
     ran = subprocess.run(

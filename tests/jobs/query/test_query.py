@@ -1,15 +1,16 @@
-"""Offline answers against those that the brokers gave while they were running."""
+"""Offline answers against those of running brokers, and those from RocksDB queues against those from files."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import golden
 from support.golden import GoldenStore
-from support.rebuilding import SETTINGS, rules_of_release
+from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
 
 from jobs.cli import command_line
 from jobs.contract.options import QUESTIONS, QueryOptions
@@ -18,6 +19,7 @@ from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from jobs.spark.runner import Runner
+from storeformat.errors import MissingInput
 from udfs.table.find_messages import Wanted
 
 pytestmark = pytest.mark.golden
@@ -134,3 +136,68 @@ def test_a_queue_whose_messages_are_gone_begins_at_its_end(tmp_path: Path) -> No
         segment.unlink()
     answer = ask(options_of(store, "time", root, time=0, topic="TopicOrder", queue_id=2))
     assert (answer["min_offset"], answer["max_offset"]) == (13, 13)
+
+
+# ---------------------------------------------------------------------------------------------------- queues in RocksDB
+(STORE,) = golden.stores("base-clean-5.5.0")
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The store as its broker left it, and the same with its queues in a database."""
+    pytest.importorskip("rocksdict")
+    files = golden.unpack(STORE, tmp_path_factory.mktemp("files"))
+    other, work = golden.unpack(STORE, tmp_path_factory.mktemp("rocksdb")), tmp_path_factory.mktemp("work")
+    built = rebuild_here(other, work, {**STORE.settings, "storeType": "defaultRocksDB"})
+    shutil.rmtree(other / "consumequeue")
+    shutil.move(Path(built.directory) / "consumequeue", other / "consumequeue")
+    return files, other
+
+
+def ask_root(root: Path, kind: str, **question: Any) -> dict[str, Any]:
+    settings = tuple((name, str(STORE.settings[name])) for name in SETTINGS if name in STORE.settings)
+    options = QUESTIONS[kind](store=str(root), settings=settings, **question)
+    return dict(query.run(options, Reporter(quiet=True)))
+
+
+def alike(roots: tuple[Path, Path], **question: Any) -> dict[str, Any]:
+    first, second = (ask_root(root, **question) for root in roots)
+    for report in (first, second):
+        report.pop("store")
+        report.pop("seconds", None)
+    assert first == second
+    return first
+
+
+@pytest.mark.thorough
+def test_offsets_and_times(roots: tuple[Path, Path]) -> None:
+    asked = 0
+    for queue in STORE.entry["answers"]["queues"]:
+        name = {"topic": queue["topic"], "queue_id": queue["queueId"]}
+        for offset in {0, queue["minOffset"], queue["maxOffset"] - 1, queue["maxOffset"]}:
+            alike(roots, kind="offset", offset=offset, **name)
+        for time, expected in zip(STORE.entry["answers"]["times"][:3], queue["offsetByTime"][:3], strict=True):
+            assert ask_root(roots[1], kind="time", time=time, **name)["queue_offset"] in (expected, -1)
+            asked += 1
+    assert asked > 10
+
+
+def test_lag_from_rocksdb(roots: tuple[Path, Path]) -> None:
+    queues = {queue["topic"]: {queue["queueId"]: queue["minOffset"] + 1} for queue in STORE.entry["answers"]["queues"]}
+    table = {f"{topic}@readers": offsets for topic, offsets in queues.items()} | {"Nobody@readers": {0: 5}}
+    for root in roots:
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    rows = alike(roots, kind="lag")["queues"]
+    assert [row["topic"] for row in rows if row["lag"] is None] == ["Nobody"]
+    assert len(rows) == len(table) > 2
+
+
+def test_lists_from_rocksdb(roots: tuple[Path, Path]) -> None:
+    topics = {queue["topic"] for queue in STORE.entry["answers"]["queues"]}
+    assert sum(alike(roots, kind="list", topic=topic)["found"] for topic in topics) > 100
+
+
+def test_a_queue_that_is_not_there_is_said(roots: tuple[Path, Path]) -> None:
+    with pytest.raises(MissingInput, match="no such consume queue"):
+        ask_root(roots[1], kind="offset", topic="Nobody", queue_id=0, offset=0)

@@ -67,7 +67,6 @@ def emptied(store: Path) -> None:
 
 
 def linked(store: Path, number: int) -> None:
-    """A segment leads nowhere."""
     path = segments(store)[number]
     path.unlink()
     path.symlink_to("/nonexistent")
@@ -85,6 +84,7 @@ WRONG: dict[str, tuple[Breaking, int, list[str]]] = {
     "empty log": (lambda store: [segment.unlink() for segment in segments(store)], 65, ["empty"]),
     "segments without a byte": (emptied, 65, ["empty"]),
     "stray files": (stray, 65, ["there are 2 stray files in the commit log: found core.4711, notes.txt"]),
+    "pipe": (lambda store: os.mkfifo(store / "commitlog" / f"{196_608:020d}"), 65, ["not a regular file"]),
     "cut segment": (lambda store: os.truncate(segments(store)[1], 60_000), 65, ["60000", "65536"]),
     **{
         f"first segment of {length} bytes": (
@@ -159,17 +159,6 @@ def test_the_advice_for_a_cut_or_missing_segment_leads_on(store: Path, lost: int
     reading = rebuild_here(store, store.parent / "work", {}, on_damage="salvage").reading
     assert reading.end == end
     assert all(65_536 <= item.begin < item.end <= 131_072 for item in reading.damaged)
-
-
-def test_pipes(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (store / "index").mkdir()
-    os.mkfifo(store / "pipe")
-    os.mkfifo(store / "index" / "pipe")
-    rebuild_here(store, store.parent / "work", {})
-    os.mkfifo(store / "commitlog" / "00000000000000196608")
-    code, said = refuse(capsys, store)
-    assert code == 65
-    assert "not a regular file" in said
 
 
 def test_splits_without_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

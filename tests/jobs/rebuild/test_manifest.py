@@ -281,6 +281,7 @@ BROKEN: dict[str, Breaking] = {
     "half of the queue files are cut": lambda root: half(queue_files(root), 13),
     "topics.json nests too deep": lambda root: write(root / "config" / "topics.json", b"[" * 100_000),
     "a pipe in index/": lambda root: os.mkfifo(root / "index" / "20210711204607053"),
+    "a pipe beside the log": lambda root: os.mkfifo(root / "pipe"),
 }
 
 

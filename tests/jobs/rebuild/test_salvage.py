@@ -45,22 +45,7 @@ def damaged_copy(store: GoldenStore, root: Path, *changes: tuple[int, bytes]) ->
     return root
 
 
-def records_of(store: GoldenStore) -> list[tuple[int, int]]:
-    """Offset and size of every record that the sizes lead to."""
-    found = []
-    for path in sorted((golden.unpack(store) / "commitlog").iterdir()):
-        data, at = path.read_bytes(), 0
-        while at + 8 <= len(data):
-            size, magic = struct.unpack_from(">iI", data, at)
-            if magic not in (0xDAA320A7, 0xDAA320AB):
-                break
-            found.append((int(path.name) + at, size))
-            at += size
-    return found
-
-
 def units(directory: Path, queue: str) -> list[int]:
-    """The log offsets in a queue's units."""
     content = b"".join(path.read_bytes() for path in sorted((directory / "consumequeue" / queue).iterdir()))
     parsed = cq.parse_units(content)
     return [int(offset) for offset in parsed["phy_offset"][: cq.written_units(parsed)]]
@@ -99,7 +84,7 @@ def test_salvage_of_a_sound_store_makes_the_same_files(store: GoldenStore, tmp_p
 
 
 def test_a_lost_last_message_of_a_queue_counts_as_one_at_least(tmp_path: Path) -> None:
-    offset, size = records_of(STORE)[-1]
+    offset, size = list(golden.chain(golden.unpack(STORE), STORE).items())[-1]
     built = salvage(tmp_path, (offset + 90, b"\xfe\xfe"))
     facts = built.reading.facts()
     assert [(item["begin"], item["end"]) for item in facts["damaged_ranges"]] == [(offset, offset + size)]
@@ -145,7 +130,8 @@ def test_a_repaired_log_is_whole_and_gives_the_same_survivors(tmp_path: Path) ->
 @pytest.mark.parametrize("chunk", [rebuild._CHUNK, 5000])
 def test_a_repair_touches_nothing_but_the_damage(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a segment that does not begin at 0: two records destroyed, one kept with the CRC of the body that it has."""
-    records = [(offset, size) for offset, size in records_of(STORE) if SEGMENT <= offset < 2 * SEGMENT]
+    chain = golden.chain(golden.unpack(STORE), STORE)
+    records = [(offset, size) for offset, size in chain.items() if SEGMENT <= offset < 2 * SEGMENT]
     (begin, size), (middle, _), (kept, _) = records[5], records[6], records[20]
     changes = ((begin, b"\xa5" * size), (middle, b"\xa5" * 60), (kept + 90, b"\xff\xfe"))
     built = salvage(tmp_path, *changes, keep_crc_failures=True)
@@ -189,7 +175,7 @@ def rules_of(root: Path) -> tuple[Any, Any]:
 def test_copies_in_the_bodies_of_real_stores_never_come_out(store: GoldenStore, tmp_path: Path) -> None:
     """Each message that holds copies loses its head, half of it or a piece of its body, one after the other."""
     draw = random.Random(3)
-    truth = dict(records_of(store))
+    truth = golden.chain(golden.unpack(store), store)
     for number, item in enumerate(store.entry["embedded"]):
         at, first_copy = item["record"], item["copies"][0]
         begin, end = draw.choice(
@@ -220,14 +206,6 @@ def test_the_command_says_what_was_lost(tmp_path: Path, capsys: pytest.CaptureFi
     assert report["repaired_segments"] == [f"{0:020d}"]
     assert (tmp_path / "log" / f"{0:020d}").stat().st_size == SEGMENT
     assert (tmp_path / "output" / "manifest.json").exists()
-
-
-def test_a_repaired_log_without_salvage_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = damaged_copy(STORE, tmp_path / "store")
-    places = ["--store", str(store), "--output", str(tmp_path / "output"), "--repair-log", str(tmp_path / "log")]
-    with tasks_here():
-        assert command_line.main(["rebuild", *places, "--set", "maxHashSlotNum=100"]) == 64
-    assert "salvage" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------ repaired copies of segments, in small logs

@@ -36,8 +36,6 @@ _REGISTERED = re.compile("Successfully registered with master")
 
 @dataclass(frozen=True)
 class Daemon:
-    """A master or a worker."""
-
     process: subprocess.Popen[bytes]
 
     def kill(self) -> None:

@@ -57,7 +57,6 @@ class Bench:
 
     @property
     def strays(self) -> set[str]:
-        """Files of no version of the table: those that VACUUM removes, once they are old enough."""
         table = DeltaTable(str(self.table))
         found = set(table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True, full=True))
         known = {Path(uri).name for uri in table.file_uris()}
@@ -213,7 +212,6 @@ def runs(killer: Killer, store: Path, place: Path, fault: str, step: int) -> Ite
 
 
 def rows_of_new(place: Path) -> int:
-    """The rows of the table, 0 where there is none."""
     try:
         return len(DeltaTable(place / "new" / "table").to_pyarrow_table())
     except TableNotFoundError:
@@ -221,7 +219,6 @@ def rows_of_new(place: Path) -> int:
 
 
 def strays(place: Path) -> list[str]:
-    """Files that are of no version of the table."""
     try:
         known = {Path(uri).name for uri in DeltaTable(place / "new" / "table").file_uris()}
     except TableNotFoundError:

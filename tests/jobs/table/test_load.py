@@ -6,12 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
@@ -300,40 +298,8 @@ def test_a_table_with_deletion_vectors(spark: SparkSession, bench: Bench) -> Non
         bench.load(repair_from=0)
 
 
-def test_the_time_zone_is_the_tables(bench: Bench) -> None:
-    bench.messages(3)
-    bench.load(time_zone="Asia/Tokyo")
-    bench.messages(3)
-    bench.load()
-    with pytest.raises(Refused, match="time zone"):
-        bench.load(time_zone="UTC")
-    with pytest.raises(UsageError, match="no such time zone"):
-        bench.load(time_zone="Mars/Olympus")
-    assert messages_table.MessagesTable(bench.table).time_zone == "Asia/Tokyo"
-
-
-def test_times_out_of_range_have_no_date(bench: Bench) -> None:
-    bench.log.message(topic="T", born_timestamp=(1 << 63) - 1, store_timestamp=-(1 << 63))
-    bench.log.message(topic="T", born_timestamp=0, store_timestamp=-2_208_988_800_001)
-    bench.load()
-    rows = bench.table_rows("store_date", "store_timestamp")
-    assert [row["store_date"] for row in rows] == [None, date(1899, 12, 31)]
-    assert [row["store_timestamp"] is None for row in rows] == [True, False]
-
-
 def test_something_else_at_the_tables_place(bench: Bench) -> None:
     bench.messages(3)
-    other = str(bench.work / "numbers")
-    write_deltalake(other, pa.table({"id": [0, 1, 2]}))
-    with pytest.raises(NotAStore, match="no column cluster"):
-        bench.load(table=other)
-    wrong = str(bench.work / "wrong")
-    bench.load()
-    rows = DeltaTable(bench.table).to_pyarrow_table()
-    at = rows.column_names.index("queue_id")
-    write_deltalake(wrong, rows.set_column(at, "queue_id", rows["queue_id"].cast(pa.string())))
-    with pytest.raises(NotAStore, match="type of queue_id"):
-        bench.load(table=wrong)
     Path(bench.work, "begun", "_delta_log").mkdir(parents=True)  # the load that made it was killed there
     assert bench.load(table=str(bench.work / "begun"))["rows"] == 3
     Path(bench.work, "plain").mkdir()
@@ -438,13 +404,6 @@ def test_loads_what_is_new(bucket: Bucket, tmp_path: Path) -> None:
     assert [one["rows"] for one in (first, second, third)] == [300, 200, 0]
     assert (second["from_offset"], third["skipped"]) == (first["to_offset"], True)
     assert rows(table) == [("b", placed.offset) for placed in log.records]
-
-
-def test_a_log_that_was_rewritten_is_refused(bucket: Bucket, tmp_path: Path) -> None:
-    load_here(grown(LogBuilder(1 << 16), tmp_path / "s", 300), bucket.uri("t"))
-    other = LogBuilder(1 << 16, clock=1_600_000_000_000)
-    with pytest.raises(Refused, match="not the one that was loaded"):
-        load_here(grown(other, tmp_path / "other", 400), bucket.uri("t"))
 
 
 @pytest.mark.slow

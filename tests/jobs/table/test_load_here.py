@@ -25,7 +25,7 @@ from jobs.table import commits, load
 from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state
 from jobs.table.load import Load, Window, first_doubt
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError
+from storeformat.errors import Refused, StoreFormatError, UsageError
 from udfs.table import schemas
 from udfs.table.rows import Doubt
 
@@ -126,6 +126,8 @@ def test_only_a_part_of_the_log(log: LogBuilder, tmp_path: Path, table: Path) ->
     found = deltalake.DeltaTable(str(table))
     assert found.metadata().configuration["rocketmq.timeZone"] == "Asia/Shanghai"
     assert set(found.to_pyarrow_table(columns=["body"])["body"].to_pylist()) == {b"x" * 100}
+    said = "--time-zone Mars/Olympus: no such time zone"
+    assert error_of(lambda: load_here(root, table, time_zone="Mars/Olympus")) == (UsageError, said, None)
     assert error_of(lambda: load_here(root, table, time_zone="UTC")) == (
         Refused,
         f"the dates of the table are those of another time zone: found UTC, expected Asia/Shanghai ({table})",

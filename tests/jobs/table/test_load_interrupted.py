@@ -193,7 +193,6 @@ def test_an_executor_is_lost(spark: SparkSession, start: Start, log: LogBuilder,
 
 
 def children(group: int) -> list[int]:
-    """The processes of a session that this test started."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

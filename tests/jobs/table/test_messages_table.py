@@ -256,7 +256,6 @@ def test_a_table_has_any_name(tmp_path: Path, name: str) -> None:
 
 
 def actions_of(path: str, version: int) -> dict[str, list[dict[str, Any]]]:
-    """What a version of Delta's log holds, by kind."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in Path(path, "_delta_log", f"{version:020d}.json").read_text().splitlines():
         ((kind, action),) = json.loads(line).items()

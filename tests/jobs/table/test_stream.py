@@ -366,7 +366,6 @@ def opened(log: LogBuilder, root: Path, **more: Any) -> tuple[OpenedStore, LogOp
 
 
 def splits(store: OpenedStore, options: LogOptions) -> list[tuple[int, int, bool]]:
-    """Begin and end of what tasks read, and whether that is proven."""
     return [(one.split.start, one.split.stop, one.records is not None) for one in plan_partitions(store, options)]
 
 
