@@ -288,7 +288,7 @@ def test_against_the_advice_a_member_without_epochs_does_not_follow(story: Story
     assert reason.unsafe
     assert story.started["lost"]
     assert not story.follows["lost"]
-    assert story.compared["lost"]["found"] == story.compared["one"]["found"], "it keeps what its master does not have"
+    assert story.compared["lost"]["what"] == story.compared["one"]["what"], "it keeps what its master does not have"
 
 
 def test_words_for_numbers_end_the_start(story: Story) -> None:

@@ -420,6 +420,15 @@ def test_only_the_columns_asked_for_in_their_order(tmp_path: Path) -> None:
     assert [row["topic"] for row in rows(root, rules_for((5, 3), columns=columns))] == ["A", "A"]
 
 
+def test_each_column_alone_reads_its_properties() -> None:
+    """``PROPERTIES_OF`` says which: with all of them a column is the same."""
+    store = next(store for store in golden.stores() if store.name.startswith("base-clean-5.5"))
+    root, names = golden.unpack(store), [name for name in schemas.MESSAGES.names if name != "properties"]
+    whole = rows(root, rules_for((5, 5)))
+    for name in names:
+        assert rows(root, rules_for((5, 5), columns=(name,))) == [{name: row[name]} for row in whole]
+
+
 @pytest.mark.parametrize("time", [-(1 << 63), (1 << 63) - 1, 253_402_300_800_000, -62_135_596_800_001])
 def test_times_that_no_calendar_has(tmp_path: Path, time: int) -> None:
     root = one_log(tmp_path, store_timestamp=time, born_timestamp=time)

@@ -26,6 +26,7 @@ from jobs.preflight.stopped_store import SAFE_BUT, Reason, answer_of
 from storeformat.errors import MissingInput
 from storeformat.log.segments import Segment
 from storeformat.storage import files
+from storeformat.store import setting_names
 from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED, as_written
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
@@ -93,12 +94,16 @@ def test_names_of_rows_differ() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
 
 
-def test_settings_that_rules_read_are_judged() -> None:
-    """Else the report says that they were not looked at."""
-    sources = [path.read_text(encoding="utf-8") for path in Path(judging.__file__).parent.glob("*.py")]
-    read = {name for text in sources for name in re.findall(r'"([A-Za-z]+)"', text)} & EFFECTS.keys()
+def test_settings_that_rules_read_are_judged_and_no_other() -> None:
+    """Else the report says that they were not looked at, or that they were."""
+    ours, shared = Path(judging.__file__).parent, Path(setting_names.__file__).parent
+    read, known = (
+        {name for path in paths for name in re.findall(r'"([A-Za-z]+)"', path.read_text("utf-8"))} & EFFECTS.keys()
+        for paths in (ours.glob("*.py"), [*ours.glob("*.py"), *shared.rglob("*.py")])
+    )
     assert len(read) > 20
     assert not read & NOT_JUDGED - MOVES.keys()
+    assert {name for name, effect in EFFECTS.items() if effect} - NOT_JUDGED <= known
 
 
 # Each cure that ``preflight`` shows, followed to the letter on a store that was damaged so: the reason is gone

@@ -102,6 +102,8 @@ def answers(catalog: SparkSession) -> Answers:
 
 def test_every_view_is_counted() -> None:
     assert set(SLOW_COUNTS) == set(views.VIEWS)
+    questions = {path.stem for path in Path(views.__file__).parent.glob("sql/views/*.sql")}
+    assert questions == {*views.VIEWS, *views.TRACE_VIEWS, "lag"}
 
 
 @pytest.mark.parametrize("name", views.VIEWS)
