@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore
 from jobs.spark.runner import Runner
+from storeformat.arrays import LogExtent
 from storeformat.errors import LISTED
 from storeformat.queues.queue_check import Finding
+from storeformat.queues.topic_filter import TopicFilter
 
 
 @dataclass(frozen=True)
@@ -56,18 +59,24 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Verification:
-    """A verification in progress; ``cut``: the log continues after the part read, so units beyond it are correct."""
+    """A verification; ``compared``: how much of each kind. ``unclean``: the broker runs or was killed; ``cut``: the log
+    continues after the part read, so units beyond it are correct.
+    """
 
     store: OpenedStore
     reading: LogReading
     runner: Runner
-    verdicts: Verdicts
+    topics: Sequence[TopicFilter] = ()
+    unclean: bool = False
     cut: bool = False
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    compared: Counter[str] = field(default_factory=Counter)
 
     @cached_property
-    def lost(self) -> tuple[tuple[int, int], ...]:
-        """Ranges [begin, end) of the log with unknown records: damage, repairs, and records with a foreign offset."""
+    def log(self) -> LogExtent:
+        """What was read; records are unknown in damage, in repairs, and where one has a foreign offset."""
         reading = self.reading
-        ranges = [(item.begin, item.end) for item in reading.damaged]
-        ranges += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
-        return (*ranges, *((offset, offset + size) for offset, size in reading.foreign_records))
+        lost = [(item.begin, item.end) for item in reading.damaged]
+        lost += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
+        lost += [(offset, offset + size) for offset, size in reading.foreign_records]
+        return LogExtent(reading.begin, reading.end, tuple(lost))

@@ -13,17 +13,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from jobs.contract.report import command
-from jobs.log.opening import OpenedStore
 from jobs.rebuild.planning import QueuesPlan
 from jobs.rebuild.rocksdb_database import batches_of_parts, ends_of_queues, plan_database
 from jobs.spark.runner import Runner
-from jobs.verify.differences import Subject, Verdicts, Verification
-from storeformat.arrays import LogExtent, leading
+from jobs.verify.differences import Subject, Verification
+from storeformat.arrays import leading
 from storeformat.errors import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.queue_check import Finding, merged
-from storeformat.queues.topic_filter import TopicFilter, selects
+from storeformat.queues.topic_filter import selects
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
@@ -75,7 +76,7 @@ class QueuesCompared:
         return Subject(self.artefact, "/".join([self.artefact, queue[0], str(queue[1]), name]), *queue)
 
 
-def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFilter]) -> QueuesCompared:
+def compare_queues(run: Verification, plan: QueuesPlan) -> QueuesCompared:
     """Compare all files of one kind of queue that the log makes or the store has."""
     artefact = plan.files.directory
     is_batch = artefact == BATCH_CONSUME_QUEUE
@@ -87,15 +88,15 @@ def compare_queues(run: Verification, plan: QueuesPlan, topics: Sequence[TopicFi
         file_size,
         tuple(run.store.segments),
         run.store.second_rules(),
-        LogExtent(run.reading.begin, run.reading.end, run.lost),
+        run.log,
         tuple((units.path, units.count, report.start or 0, report.end) for units, report in staged if units.count),
     )
     compared = QueuesCompared(artefact, task, plan.created_anew)
     compare = list(plan.files)
     for file in compare:
         compared.planned[file.queue].append(file.base)
-    for directory in queue_directories(run.store.root, artefact, {item.topic for item in topics}):
-        if directory.queue_id is None or not selects(topics, directory.topic, directory.queue_id):
+    for directory in queue_directories(run.store.root, artefact, {item.topic for item in run.topics}):
+        if directory.queue_id is None or not selects(run.topics, directory.topic, directory.queue_id):
             continue
         if directory.topic in run.store.compacted_topics:  # which a rebuild leaves out
             continue
@@ -129,7 +130,7 @@ def first_place(run: Verification, queue: TopicQueue) -> int:
     return place
 
 
-def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | None) -> dict[str, int]:
+def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | None) -> None:
     """Judge the comparison. ``dispatched``: offset below which all units must exist, None for the whole log."""
     if dispatched is not None:
         compared.task = replace(compared.task, dispatched=dispatched)
@@ -154,14 +155,12 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
                 lost = Finding("missing_file", missing, expected="units of deleted messages")
                 run.verdicts.differ(compared.subject(queue, first), lost)
     if totals["lagging"]:
-        judge_lag(run.store, totals["lagging"], dispatched or 0, run.verdicts)
+        judge_lag(run, totals["lagging"], dispatched or 0)
     for name, text in _NOTES.items():
         run.verdicts.note_count(totals[name], text)
-    return {
-        "queues": len(compared.planned),
-        "consume_queue_files": totals["files"],
-        "consume_queue_units": totals["equal"],
-    }
+    run.compared.update(
+        queues=len(compared.planned), consume_queue_files=totals["files"], consume_queue_units=totals["equal"]
+    )
 
 
 class _Deletions:
@@ -222,16 +221,17 @@ def _judge_file(
             verdicts.warn(subject, one.cause, what, advice=advice, position=one.position, units=one.count)
 
 
-def judge_lag(store: OpenedStore, lagging: int, dispatched: int, verdicts: Verdicts) -> None:
+def judge_lag(run: Verification, lagging: int, dispatched: int) -> None:
     """Messages without units: recovery dispatches them, from 5.4.0 on only those from the tenth-last segment on."""
+    store = run.store
     dispatched = max(dispatched, store.segments[0].base)
-    verdicts.note(
+    run.verdicts.note(
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
         "(there is an abort file), so its next start dispatches them, or it is running"
     )
     begin = recovered_from(store.segments, store.rules, store.settings)
     if dispatched < begin and not is_live(locations.join(store.root, LOCK)):
-        verdicts.warn(
+        run.verdicts.warn(
             Subject("consumequeue"),
             "lag_beyond_recovery",
             f"messages from offset {dispatched} to {begin} are in no queue, and the next start will not dispatch them: "
@@ -272,32 +272,34 @@ _QUEUES_A_TASK = 256
 _FURTHEST = (1 << 63) - 1
 
 
-def judge_rocksdb(run: Verification, topics: Sequence[TopicFilter], *, unclean: bool) -> tuple[Counter[str], int]:
-    """Judge the database; returns what was compared, and the last log offset that it has dispatched, or -1."""
-    name = run.store.queues_in.database
+def judge_rocksdb(run: Verification) -> int:
+    """Judge the database; returns the last log offset that it has dispatched, or -1."""
+    name, verdicts = run.store.queues_in.database, run.verdicts
     directory = locations.join(run.store.root, name)
-    slices = [part for part in plan_database(run.reading) if selects(topics, part.topic, part.queue_id)]
-    queues_in_log = {(part.topic, part.queue_id) for part in slices}
-    counts = Counter(queues=len(queues_in_log), consume_queue_units=sum(part.count for part in slices))
+    slices = [part for part in plan_database(run.reading) if selects(run.topics, part.topic, part.queue_id)]
+    units = sum(part.count for part in slices)
+    run.compared.update(queues=len({(part.topic, part.queue_id) for part in slices}), consume_queue_units=units)
     if not files.exists(locations.join(directory, CURRENT)):
         if slices or not files.exists(directory):
-            run.verdicts.differ(Subject(name, name), Finding("missing_file", expected="a RocksDB database"))
-            run.verdicts.counts["missing_unit"] += counts["consume_queue_units"]
-        return counts, -1
+            verdicts.differ(Subject(name, name), Finding("missing_file", expected="a RocksDB database"))
+            verdicts.counts["missing_unit"] += units
+        return -1
     with rocksdb_queues_in(directory) as queues:
         dispatched = queues.dispatched()
         ends = queues.ends()
-        there = [queue for queue in queues.queues() if selects(topics, *_named(queue))]
-        _judge_checkpoint(run, name, dispatched, counts["consume_queue_units"], unclean=unclean)
-        limit = (dispatched or 0) if unclean else None
+        there = [queue for queue in queues.queues() if selects(run.topics, *_named(queue))]
+        _judge_checkpoint(run, name, dispatched, units)
+        limit = (dispatched or 0) if run.unclean else None
         expected = {(end.topic.encode(), end.queue_id): end for end in ends_of_queues(run.reading, slices)[0]}
-        _judge_ends(run, name, expected, ends, queues, dispatched=limit, topics=topics)
-    unread = (*run.lost, *([(run.reading.end, _FURTHEST)] if run.cut else []))
-    compare = ComparePairs(directory, LogExtent(run.reading.begin, run.reading.end, unread), limit)
+        _judge_ends(run, name, expected, ends, queues, limit)
+    log = run.log
+    if run.cut:
+        log = replace(log, damaged=(*log.damaged, (log.end, _FURTHEST)))
+    compare = ComparePairs(directory, log, limit)
     found = run.runner.map("compare RocksDB queues", compare, list(_batches(slices, there, ends)))
     if lagging := _judge_units(run, name, found):
-        judge_lag(run.store, lagging, dispatched or 0, run.verdicts)
-    return counts, (dispatched or 0) - 1
+        judge_lag(run, lagging, dispatched or 0)
+    return (dispatched or 0) - 1
 
 
 def _named(queue: Queue) -> tuple[str, int]:
@@ -321,10 +323,10 @@ def _last(ends: Mapping[Queue, StoredEnds], queue: Queue) -> int | None:
     return stored[1] if stored else -1
 
 
-def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, units: int, *, unclean: bool) -> None:
+def _judge_checkpoint(run: Verification, name: str, dispatched: int | None, units: int) -> None:
     subject = Subject(name, name)
     if dispatched is None:
-        if units and not unclean:
+        if units and not run.unclean:
             run.verdicts.differ(subject, Finding("wrong_end", expected="how far the log is dispatched"))
     elif dispatched > run.reading.end and not run.cut:
         run.verdicts.differ(subject, Finding("checkpoint_ahead", expected=run.reading.end, found=dispatched))
@@ -336,9 +338,7 @@ def _judge_ends(
     expected: Mapping[Queue, QueueEnds],
     found: Mapping[Queue, StoredEnds],
     queues: RocksDbQueues,
-    *,
     dispatched: int | None,
-    topics: Sequence[TopicFilter],
 ) -> None:
     for queue, end in expected.items():
         stored, subject = found.get(queue, StoredEnds()), Subject(name, name, *_named(queue))
@@ -349,16 +349,12 @@ def _judge_ends(
         if first is not None and first[0] >= run.reading.begin and first[1] > end.first[0]:
             run.verdicts.differ(subject, Finding("wrong_end", expected=[end.first[1], end.first[0]], found=list(first)))
     for queue, stored in found.items():
-        if queue in expected or stored.last is None or not selects(topics, *_named(queue)):
+        if queue in expected or stored.last is None or not selects(run.topics, *_named(queue)):
             continue
-        if run.reading.begin <= stored.last[0] < run.reading.end and stored.last[1] >= 0 and not _unknown(run, stored):
+        offset, queue_offset = stored.last
+        is_known = run.log.begin <= offset < run.log.end and not run.log.lost(np.array([offset]))[0]
+        if is_known and offset > 0 and queue_offset >= 0:  # (0, 0) is no record
             run.verdicts.differ(Subject(name, name, *_named(queue)), Finding("wrong_end", found=list(stored.last)))
-
-
-def _unknown(run: Verification, stored: StoredEnds) -> bool:
-    """The last unit's record is in a lost range, or there is no record (0, 0)."""
-    offset = stored.last[0] if stored.last else 0
-    return offset == 0 or any(begin <= offset < end for begin, end in run.lost)
 
 
 def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnds, dispatched: int | None) -> bool:

@@ -36,7 +36,6 @@ from jobs.spark import session
 from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from jobs.verify.judge_queues import compare_queues, first_place, judge_queues, judge_rocksdb
-from storeformat.arrays import LogExtent
 from storeformat.index import index_file
 from storeformat.index.index_check import IndexCheck, IndexComparison, Rows
 from storeformat.queues.queue_check import Finding
@@ -69,8 +68,8 @@ class IndexCompared:
     task: CompareIndexFiles
 
 
-def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
-    """Compare all index files with the staged entries; ``growing``: the last file may be changing."""
+def compare_index(run: Verification) -> IndexCompared:
+    """Compare all index files with the staged entries; of an unclean store the last file may be changing."""
     store, reading = run.store, run.reading
     heads = _read_heads(store, run.verdicts)
     # A broker orders files by name, and its search for a key ends at the first file that begins too early.
@@ -85,12 +84,12 @@ def compare_index(run: Verification, *, growing: bool) -> IndexCompared:
             )
     ends = [None, *(header.end_timestamp for header in heads.values())]
     checks = [IndexCheck(path, end) for path, end in zip(heads, ends, strict=False)]
-    checks[-1:] = [replace(check, growing=growing) for check in checks[-1:]]
+    checks[-1:] = [replace(check, growing=run.unclean) for check in checks[-1:]]
     sources = tuple((scan.entries.path, scan.entries.count) for scan in reading.scans if scan.entries.count)
     sizes = store.settings.number(SLOTS), store.settings.number(ENTRIES)
-    task = CompareIndexFiles(store.root, sizes, sources, LogExtent(reading.begin, reading.end, run.lost))
+    task = CompareIndexFiles(store.root, sizes, sources, run.log)
     comparisons = run.runner.map("compare index files", task, checks)
-    if growing and comparisons and comparisons[-1].differences:
+    if run.unclean and comparisons and comparisons[-1].differences:
         comparisons[-1:] = run.runner.map("look again at the last index file", task, checks[-1:])
     return IndexCompared(list(zip(checks, comparisons, strict=True)), task)
 
@@ -118,7 +117,7 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
     return {path: header for (*_, path), header in heads}
 
 
-def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> dict[str, int]:
+def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> None:
     """Judge the comparison. ``dispatched``: offset below which all entries must exist, None for the whole log."""
     verdicts, comparisons = run.verdicts, [one for _, one in compared.files]
     _judge_slot_counts(compared)
@@ -139,7 +138,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
         ("old", "index entries are of messages before the log: retention deleted them, or they are lost"),
     ):
         verdicts.note_count(explained[kind], text)
-    reach, end = max((one.header["end_phy_offset"] for one in comparisons), default=-1), compared.task.log.end
+    reach, end = max((one.header["end_phy_offset"] for one in comparisons), default=-1), run.log.end
     if run.cut:
         text = "index entries belong to messages after the part of the log that was read"
         verdicts.note_count(explained["beyond"], text)
@@ -152,7 +151,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
             advice=REPAIR,
             entries=explained["beyond"],
         )
-    return {"index_files": len(comparisons), "index_entries": sum(one.compared for one in comparisons)}
+    run.compared.update(index_files=len(comparisons), index_entries=sum(one.compared for one in comparisons))
 
 
 def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, dispatched: int | None) -> Counter[str]:
@@ -251,7 +250,7 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
         damaged=reading.is_damaged or bool(whole.absent or whole.healed),
         **store.facts(),
         **reading.facts(),
-        **verified.compared,
+        **dict[str, Any](verified.compared),
         **whole.facts(),
         counts=dict(sorted(verdicts.counts.items())),
         differences=verdicts.differences,
@@ -271,21 +270,12 @@ def _next_step(options: VerifyOptions, reading: LogReading, verdicts: Verdicts) 
     return job_command("preflight", options.store, options.broker_conf)
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What a verification found, and how much it compared."""
-
-    reading: LogReading
-    verdicts: Verdicts
-    compared: Mapping[str, Any]
-
-
-def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verified:
+def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verification:
     """Compare a store with its log; ``staging`` takes the output of the scan."""
     unclean = files.exists(locations.join(store.root, ABORT))
     verdicts = Verdicts()
     checkpoint = read_checkpoint(store.root, verdicts) if "checkpoint" in options.only else None
-    offsets = read_stored_offsets(store, unclean=unclean) if CONSUMER_OFFSETS in options.only else None
+    offsets = read_stored_offsets(store) if CONSUMER_OFFSETS in options.only else None
     committed = store.committed
     if unclean:
         # The group may have agreed on more, and the broker dispatched more, than its checkpoint says.
@@ -297,28 +287,28 @@ def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runn
     if unclean and committed is not None and options.until_offset is None:
         _judge_tail(store, committed, reading.end, verdicts)
     cut = unclean or store.until(options.until_offset) is not None or bool(reading.damaged)
-    run = Verification(store, reading, runner, verdicts, cut)
+    run = Verification(store, reading, runner, options.topics, unclean, cut, verdicts)
     queues = []
     if "consumequeue" in options.only and not store.queues_in.in_rocksdb:
         plans = [planning.plan_queue_files(reading.queue_runs, reading.scans, store.settings)]
         if store.batch_topics:
             plans.append(planning.plan_batch_queue_files(reading.scans, store.settings, partial(first_place, run)))
-        queues = [compare_queues(run, plan, options.topics) for plan in plans]
-    index = compare_index(run, growing=unclean) if "index" in options.only else None
-    compared, unit_reach = judge_rocksdb(run, options.topics, unclean=unclean) if in_rocksdb else (Counter(), -1)
-    unit_reach = max((those.reach for those in queues), default=unit_reach)
+        queues = [compare_queues(run, plan) for plan in plans]
+    index = compare_index(run) if "index" in options.only else None
+    database_reach = judge_rocksdb(run) if in_rocksdb else -1
+    unit_reach = max((those.reach for those in queues), default=database_reach)
     entry_reach = max((one.last_offset for _, one in index.files), default=-1) if index else -1
     dispatched = max(unit_reach, entry_reach) + 1 if unclean else None
     for those in queues:
-        compared.update(judge_queues(run, those, dispatched))
+        judge_queues(run, those, dispatched)
     if index is not None:
         # A record's entries follow its unit, so the last unit's record may still be without.
-        compared.update(judge_index(run, index, max(unit_reach, 0) if unclean else None))
+        judge_index(run, index, max(unit_reach, 0) if unclean else None)
     if checkpoint is not None and options.until_offset is None:
         judge_checkpoint(checkpoint, reading, max(unit_reach, entry_reach) if unclean else None, verdicts)
-    if offsets is not None and options.until_offset is None and (judged := judge_consumer_offsets(run, offsets)):
-        compared["committed_offsets"] = judged
-    return Verified(reading, verdicts, compared)
+    if offsets is not None and options.until_offset is None:
+        judge_consumer_offsets(run, offsets)
+    return run
 
 
 def _judge_tail(store: OpenedStore, committed: int, end: int, verdicts: Verdicts) -> None:
@@ -371,35 +361,33 @@ def judge_checkpoint(
 class StoredOffsets:
     """The file as its broker would load it, the configured topics if known, and the groups that the store knows.
 
-    ``live``: a broker runs; it first writes the file about ten seconds after its start. ``unclean``: it runs or was
-    killed.
+    ``live``: a broker runs; it first writes the file about ten seconds after its start.
     """
 
     file: ConfigFile
     topics: Mapping[str, Any] | None
     groups: list[str]
     live: bool
-    unclean: bool
 
     @property
     def subject(self) -> Subject:
         return Subject(CONSUMER_OFFSETS, locations.join(CONFIG, self.file.name))
 
 
-def read_stored_offsets(store: OpenedStore, *, unclean: bool) -> StoredOffsets | None:
+def read_stored_offsets(store: OpenedStore) -> StoredOffsets | None:
     """Committed offsets of a store; None if they are not in a local file."""
     if not locations.is_local(store.root) or rocksdb_queues(store.root, store.settings):
         return None
     topics, subscriptions = (read_config(store.root, name).value for name in ("topics.json", "subscriptionGroup.json"))
     file = read_offsets(store.root, enable_lmq=store.settings.flag("enableLmq"))
     groups = known_groups(topics or {}, subscriptions or {}, file.backup.value)
-    return StoredOffsets(file, topics, groups, is_live(locations.join(store.root, LOCK)), unclean)
+    return StoredOffsets(file, topics, groups, is_live(locations.join(store.root, LOCK)))
 
 
-def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
-    """Judge the file and its offsets; returns their number."""
+def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> None:
+    """Judge the file and its offsets."""
     verdicts = run.verdicts
-    _judge_file(stored, verdicts)
+    _judge_file(run, stored)
     ranges = queue_ranges(run.store, run.reading, files_stay=True)
     count = below = deleted = 0
     for (topic, group), offsets in sorted((stored.file.value or {}).items()):
@@ -419,11 +407,12 @@ def judge_consumer_offsets(run: Verification, stored: StoredOffsets) -> int:
                 verdicts.differ(subject, Finding("beyond_end", 1, None, {"at most": highest}, found))
     verdicts.note_count(below, "committed offsets are before the first message of their queue: groups read from there")
     verdicts.note_count(deleted, "committed offsets are of topics that are not configured, and beyond their queues")
-    return count
+    if count:
+        run.compared["committed_offsets"] = count
 
 
-def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
-    main, backup = stored.file.main, stored.file.backup
+def _judge_file(run: Verification, stored: StoredOffsets) -> None:
+    verdicts, main, backup = run.verdicts, stored.file.main, stored.file.backup
     sound = main.content is FileState.SOUND
     if sound or stored.file.is_absent:
         if not main.value and stored.groups and not stored.live:
@@ -431,7 +420,7 @@ def _judge_file(stored: StoredOffsets, verdicts: Verdicts) -> None:
             groups = {"groups": stored.groups}
             verdicts.differ(stored.subject, Finding("no_committed_offsets", expected=groups, found=found))
         return
-    if stored.unclean and stored.file.taken is backup:
+    if run.unclean and stored.file.taken is backup:
         verdicts.warn(
             stored.subject,
             "offsets_from_backup",

@@ -27,7 +27,7 @@ from jobs.publish import publish, restore
 from jobs.rebuild import build_store, rebuild
 from jobs.rebuild.rebuild import parts_not_rebuilt
 from jobs.spark.runner import Runner
-from jobs.verify.verify import Verified
+from jobs.verify.differences import Verification
 from storeformat.errors import WrongSettings
 from storeformat.store.settings import EXT_SIZE
 
@@ -256,7 +256,7 @@ def test_bytes_do_not_depend_on_splits_or_order(split_size: int, tmp_path: Path)
 
 
 # -------------------------------------------------------------------------------------------------------- verify golden
-def notes(verified: Verified) -> str:
+def notes(verified: Verification) -> str:
     return "\n".join(verified.verdicts.notes)
 
 

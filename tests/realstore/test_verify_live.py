@@ -9,7 +9,7 @@ import pytest
 from support.real_broker import RELEASES, SETTINGS, BrokerSite
 from support.rebuilding import rules_of_release, verify_here
 
-from jobs.verify.verify import Verified
+from jobs.verify.differences import Verification
 
 pytestmark = pytest.mark.broker
 
@@ -17,7 +17,7 @@ TOPICS = ("Normal", "Tagged", "Delayed", "Transaction", "Batch")
 COUNTS = {"normal": 1500, "large": 3, "tagged": 600, "batch": 60, "delayed": 12, "transaction": 12}
 
 
-def verified(release: str, store: Path) -> Verified:
+def verified(release: str, store: Path) -> Verification:
     found = verify_here(store, SETTINGS, broker_version=rules_of_release(release))
     assert found.verdicts.differences == []
     assert not found.verdicts.counts

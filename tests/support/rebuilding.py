@@ -14,6 +14,7 @@ from jobs.preflight.stopped_store import Answer
 from jobs.rebuild import build_store
 from jobs.spark.runner import Runner
 from jobs.verify import verify
+from jobs.verify.differences import Verification
 from storeformat.storage import files, locations
 from storeformat.store.settings import Settings
 
@@ -77,7 +78,7 @@ def rules_of_release(release: str) -> str:
     return RULES_OF_RELEASE.get(release) or RULES_OF_RELEASE[release.rpartition(".")[0]]
 
 
-def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any) -> verify.Verified:
+def verify_here(store: Path, settings: Mapping[str, Any], runner: Runner | None = None, **more: Any) -> Verification:
     """What a verification of a store finds."""
     given = tuple((name, str(settings[name])) for name in SETTINGS if name in settings)
     options = narrow_to_queues(VerifyOptions(store=str(store), settings=given, **more))

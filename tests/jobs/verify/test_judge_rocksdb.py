@@ -14,7 +14,7 @@ import pytest
 from support import golden
 from support.rebuilding import verify_here
 
-from jobs.verify.differences import Verdicts, Verification
+from jobs.verify.differences import Verification
 from jobs.verify.judge_queues import _judge_checkpoint, _judge_ends, _judge_units
 from storeformat.queues.queue_check import Finding, UnitComparison
 from storeformat.queues.topic_filter import TopicFilter
@@ -191,11 +191,11 @@ LAST = (900, 9)
 EXPECTED = QueueEnds("T", 3, first=(5, 200), last=(9, 900))
 
 
-def verification(begin: int = BEGIN, *, cut: bool = False, lost: tuple[tuple[int, int], ...] = ()) -> Verification:
+def verification(begin: int = BEGIN, *, lost: tuple[tuple[int, int], ...] = (), **more: Any) -> Verification:
     damaged = [SimpleNamespace(begin=first, end=after) for first, after in lost]
     reading: Any = SimpleNamespace(begin=begin, end=END, damaged=damaged, scans=[], foreign_records=[])
     nothing: Any = None
-    return Verification(nothing, reading, nothing, Verdicts(), cut)
+    return Verification(nothing, reading, nothing, **more)
 
 
 class Units:
@@ -220,7 +220,7 @@ def ends_said(
     run = verification(begin)
     given = {} if stored is None else {QUEUE: stored}
     database: Any = units or Units()
-    _judge_ends(run, NAME, {QUEUE: EXPECTED}, given, database, dispatched=dispatched, topics=())
+    _judge_ends(run, NAME, {QUEUE: EXPECTED}, given, database, dispatched)
     for row in run.verdicts.differences:
         assert (row["artefact"], row["file"], row["topic"], row["queue_id"]) == (NAME, NAME, "T", 3)
         assert row["cause"] == "wrong_end"
@@ -287,10 +287,10 @@ def test_a_queue_may_end_early_where_the_rest_was_not_dispatched(
 def test_the_end_of_a_queue_that_the_log_does_not_have(stored: StoredEnds, begin: int, *, wrong: bool) -> None:
     nothing: Any = None
     for topics, judged in (((), True), ((TopicFilter("Gone"),), True), ((TopicFilter("Other"),), False)):
-        run = verification(begin, lost=((300, 400),))
+        run = verification(begin, lost=((300, 400),), topics=topics)
         # The first is no fault, and does not keep the others from being looked at.
         there = {QUEUE: StoredEnds(LAST), (b"Silent", 0): StoredEnds(), (b"Gone", 2): stored}
-        _judge_ends(run, NAME, {QUEUE: EXPECTED}, there, nothing, dispatched=None, topics=topics)
+        _judge_ends(run, NAME, {QUEUE: EXPECTED}, there, nothing, None)
         assert bool(run.verdicts.differences) is (wrong and judged)
         for row in run.verdicts.differences:
             assert (row["file"], row["topic"], row["queue_id"]) == (NAME, "Gone", 2)
@@ -311,8 +311,8 @@ def test_the_end_of_a_queue_that_the_log_does_not_have(stored: StoredEnds, begin
     ],
 )
 def test_the_checkpoint(dispatched: int | None, units: int, *, unclean: bool, cut: bool, said: Any) -> None:
-    run = verification(cut=cut)
-    _judge_checkpoint(run, NAME, dispatched, units, unclean=unclean)
+    run = verification(cut=cut, unclean=unclean)
+    _judge_checkpoint(run, NAME, dispatched, units)
     found = [(row["cause"], row["expected"], row["found"]) for row in run.verdicts.differences]
     assert found == ([] if said is None else [said])
     assert {(row["artefact"], row["file"]) for row in run.verdicts.differences} <= {(NAME, NAME)}
