@@ -49,12 +49,9 @@ class Verdicts:
         if len(self.hazards) < LISTED:
             self.hazards.append({"hazard": hazard, "what": what, **vars(subject), **facts, "advice": advice})
 
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
     def note_count(self, count: int, text: str) -> None:
         if count:
-            self.note(f"{count} {text}")
+            self.notes.append(f"{count} {text}")
 
 
 @dataclass(frozen=True)

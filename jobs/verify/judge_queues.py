@@ -137,12 +137,11 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
         again = [one.file for one in compared.all_results() if one.units is not None and one.units.differences]
         compared.compare(run.runner, "look again at what is missing", again)
     totals: Counter[str] = Counter()
-    deletions = _Deletions(run.store.root, compared)
+    deletions = _deletions(run, compared)
     for queue, results in sorted(compared.results.items()):
         there = [base for base, one in results.items() if one.size is not None]
-        reason = None if there else deletions.explain(queue, results.values())
-        if reason is not None:
-            run.verdicts.note(f"{queue[0]}:{queue[1]} is missing: {reason}")
+        if not there and queue in deletions:
+            run.verdicts.notes.append(f"{queue[0]}:{queue[1]} is missing: {deletions[queue]}")
             continue
         for base, one in sorted(results.items()):
             _judge_file(run, compared, one, totals, is_last=bool(there) and base == max(there))
@@ -163,29 +162,26 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
     )
 
 
-class _Deletions:
-    """Explains queues that the log has and the store lacks by the deletion of their topic."""
-
-    def __init__(self, root: str, compared: QueuesCompared) -> None:
-        self._topics = set(read_config(root, TOPICS_JSON).value or ())
-        """Topics of config/topics.json, if readable, and of existing files."""
-        if self._topics:
-            self._topics.update(one.file.queue[0] for one in compared.all_results() if one.size is not None)
-        self._births: dict[str, int] = {}
-        for topic, queue_id in compared.created_anew:
-            results = compared.results.get((topic, queue_id), {}).values()
-            first = min((one.first_expected for one in results if one.first_expected is not None), default=-1)
-            self._births[topic] = max(self._births.get(topic, -1), first)
-
-    def explain(self, queue: TopicQueue, results: Iterable[ComparedQueueFile]) -> str | None:
-        topic, last = queue[0], max((one.last_expected for one in results if one.last_expected is not None), default=-1)
+def _deletions(run: Verification, compared: QueuesCompared) -> dict[TopicQueue, str]:
+    """Why queues that the log has may be missing: their topics were deleted."""
+    topics = set(read_config(run.store.root, TOPICS_JSON).value or ())
+    if topics:
+        topics.update(one.file.queue[0] for one in compared.all_results() if one.size is not None)
+    births: dict[str, int] = {}
+    for queue in compared.created_anew:
+        firsts = [one.first_expected for one in compared.results.get(queue, {}).values()]
+        first = min((offset for offset in firsts if offset is not None), default=-1)
+        births[queue[0]] = max(births.get(queue[0], -1), first)
+    reasons = {}
+    for queue, results in compared.results.items():
+        topic, lasts = queue[0], [one.last_expected for one in results.values() if one.last_expected is not None]
         if topic.startswith(LITE_PREFIX):
-            return "a lite topic, whose queue the broker deletes when its time is over"
-        if last < self._births.get(topic, -1):
-            return "its topic was deleted and created again, and this queue has not been used since"
-        if self._topics and topic not in self._topics:
-            return "its topic was deleted: config/topics.json does not know it"
-        return None
+            reasons[queue] = "a lite topic, whose queue the broker deletes when its time is over"
+        elif max(lasts, default=-1) < births.get(topic, -1):
+            reasons[queue] = "its topic was deleted and created again, and this queue has not been used since"
+        elif topics and topic not in topics:
+            reasons[queue] = "its topic was deleted: config/topics.json does not know it"
+    return reasons
 
 
 def _judge_file(
@@ -225,7 +221,7 @@ def judge_lag(run: Verification, lagging: int, dispatched: int) -> None:
     """Messages without units: recovery dispatches them, from 5.4.0 on only those from the tenth-last segment on."""
     store = run.store
     dispatched = max(dispatched, store.segments[0].base)
-    run.verdicts.note(
+    run.verdicts.notes.append(
         f"the queues lag: {lagging} messages from offset {dispatched} on are in the log only; the store was not closed "
         "(there is an abort file), so its next start dispatches them, or it is running"
     )

@@ -193,7 +193,7 @@ def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, disp
     lag.miss_all(rows, stop, rows.total)
     explained.update(rest.explained)
     if lagging := lag.missing:
-        verdicts.note(f"the index lags: {lagging} entries are not made yet")
+        verdicts.notes.append(f"the index lags: {lagging} entries are not made yet")
     _miss(run, subject, rest, before.begin < 0 or before.entries >= capacity)
     return explained
 
@@ -341,19 +341,14 @@ def judge_checkpoint(
     checkpoint: StoreCheckpoint, reading: LogReading, unit_reach: int | None, verdicts: Verdicts
 ) -> None:
     """Report fields ahead of the log, or of ``unit_reach``, its last dispatched record (None: all are)."""
-    latest = max((scan.times.latest for scan in reading.scans), default=0)
-    limits: dict[str, int] = {
-        "physic_msg_timestamp": latest,
-        "logics_msg_timestamp": latest,
-        "index_msg_timestamp": latest,
-        "logics_physical_offset": max(reading.end - 1, 0) if unit_reach is None else max(unit_reach, 0),
-    }
     if reading.damaged or not reading.scans:
         return
+    times = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+    limits = dict.fromkeys(times, max(scan.times.latest for scan in reading.scans))
+    limits["logics_physical_offset"] = max(reading.end - 1 if unit_reach is None else unit_reach, 0)
     for number, (name, value) in enumerate(vars(checkpoint).items()):
-        limit = limits.get(name)
-        if limit is not None and value > limit:
-            ahead = Finding("checkpoint_ahead", 1, 8 * number, {name: f"at most {limit}"}, {name: value})
+        if name in limits and value > limits[name]:
+            ahead = Finding("checkpoint_ahead", 1, 8 * number, {name: f"at most {limits[name]}"}, {name: value})
             verdicts.differ(_CHECKPOINT, ahead)
 
 

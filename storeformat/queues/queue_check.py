@@ -85,7 +85,9 @@ def compare_units(
     offset up to which units must exist (None: all).
     """
     offsets, places = found["phy_offset"].astype(np.int64), np.arange(len(found))
-    zero, valid, pre_blank = found == np.zeros_like(found), _is_valid(found), _is_pre_blank(found)
+    zero, is_batch = found == np.zeros_like(found), found.dtype == batch_consume_queue.UNIT
+    valid = batch_consume_queue.is_valid(found) if is_batch else consume_queue.is_valid(found)
+    pre_blank = np.zeros(len(found), bool) if is_batch else consume_queue.is_pre_blank(found)
     head, own_units = places < own.start, (places >= own.start) & (places < own.stop)
     equal = own_units & ~fillers & (found == expected)
     lagging = own_units & ~equal
@@ -139,19 +141,6 @@ def _finding(
         at = int(flags.argmax())
         shown = (as_fields(units[at]) if units is not None and any(units[at]) else None for units in (expected, found))
         yield Finding(cause, int(flags.sum()), int(positions[at]), *shown)
-
-
-def _is_valid(units: Structs) -> Bools:
-    return (
-        batch_consume_queue.is_valid(units)
-        if units.dtype == batch_consume_queue.UNIT
-        else consume_queue.is_valid(units)
-    )
-
-
-def _is_pre_blank(units: Structs) -> Bools:
-    has_pre_blanks = units.dtype == consume_queue.UNIT
-    return consume_queue.is_pre_blank(units) if has_pre_blanks else np.zeros(len(units), bool)
 
 
 class Pairs(NamedTuple):
