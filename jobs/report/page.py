@@ -54,8 +54,7 @@ _SETTINGS: dict[Any, Any] = {
 
 def bars(name: str, labels: Sequence[str], values: Sequence[float], *, unit: str, description: str) -> str:
     """Horizontal bars, the first on top; ``unit`` is bytes or messages."""
-    with _style(name):
-        figure, axes = _new_figure(0.8 + 0.3 * len(labels))
+    with _plot(name, 0.8 + 0.3 * len(labels)) as (figure, axes):
         axes.barh(range(len(labels)), values, color=COLOURS[0], height=0.7)
         axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
         axes.invert_yaxis()
@@ -70,10 +69,9 @@ def layers(
     name: str, edges: Sequence[datetime], series: Sequence[tuple[str, Sequence[int]]], *, description: str
 ) -> str:
     """Stacked steps of bytes over time, between consecutive ``edges``."""
-    with _style(name):
-        labels = [label for label, _ in series]
-        columns = 2 if max(map(len, labels)) <= _SHORT // 2 else 1
-        figure, axes = _new_figure(2.8 + 0.25 * -(-len(labels) // columns))
+    labels = [label for label, _ in series]
+    columns = 2 if max(map(len, labels)) <= _SHORT // 2 else 1
+    with _plot(name, 2.8 + 0.25 * -(-len(labels) // columns)) as (figure, axes):
         base = [0] * len(edges)
         for number, (label, values) in enumerate(series):
             top = [low + value for low, value in zip(base, [*values, values[-1]], strict=True)]
@@ -90,18 +88,13 @@ def layers(
 
 
 @contextmanager
-def _style(name: str) -> Iterator[None]:
+def _plot(name: str, height: float) -> Iterator[tuple[Figure, Any]]:
     import matplotlib as mpl  # noqa: PLC0415  (an extra; nothing else of the program needs it)
-
-    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
-        yield
-
-
-def _new_figure(height: float) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure  # noqa: PLC0415  (not pyplot: no window, no global state)
 
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    return figure, figure.subplots()
+    with mpl.rc_context(_SETTINGS | {"svg.hashsalt": name}):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        yield figure, figure.subplots()
 
 
 def _amounts(axis: Any, unit: str) -> None:
@@ -307,8 +300,8 @@ def _group_table(facts: Facts) -> str:
     if facts.first_stored:
         columns += ["messages_per_second", "bytes_per_second", "first_stored", "last_stored"]
     rows = [{name: group[name] for name in columns} for group in facts.groups[:_MOST_ROWS]]
-    left = f" The {_MOST_ROWS} largest of {facts.groups_in_all:,}." if facts.groups_in_all > _MOST_ROWS else ""
-    return f"<section><h2>All by {facts.by}</h2>{_table(f'By {facts.by}, largest first.{left}', rows)}</section>"
+    table = _table(f"By {facts.by}, largest first", rows, facts.groups_in_all)
+    return f"<section><h2>All by {facts.by}</h2>{table}</section>"
 
 
 def _checks(facts: Facts) -> list[str]:
@@ -316,9 +309,9 @@ def _checks(facts: Facts) -> list[str]:
     for name, said in sentences(facts.checks).items():
         checks = ("clock_steps", "clocks_ahead") if name == "clocks" else (name,)
         tables = "".join(
-            _table(_caption(check, len(facts.checks[check])), facts.checks[check][:_MOST_ROWS])
+            _table(check.replace("_", " ").capitalize(), rows, len(rows))
             for check in checks
-            if facts.checks.get(check)
+            if (rows := facts.checks.get(check))
         )
         parts.append(
             f"<section><h2>{name.capitalize()}</h2><p>{escape(said[0].upper() + said[1:])}.</p>{tables}</section>"
@@ -326,13 +319,10 @@ def _checks(facts: Facts) -> list[str]:
     return parts
 
 
-def _caption(check: str, rows: int) -> str:
-    limit = f": the first {_MOST_ROWS} of {rows:,} rows" if rows > _MOST_ROWS else ""
-    return check.replace("_", " ").capitalize() + limit
-
-
-def _table(caption: str, rows: Sequence[Row]) -> str:
-    cells = [list(starmap(_cell, row.items())) for row in rows]
+def _table(caption: str, rows: Sequence[Row], in_all: int) -> str:
+    if in_all > _MOST_ROWS:
+        caption += f": the first {_MOST_ROWS} of {in_all:,} rows"
+    cells = [list(starmap(_cell, row.items())) for row in rows[:_MOST_ROWS]]
     numeric = [any(row[column][1] for row in cells) for column in range(len(cells[0]))]
     right = [' class="n"' if one else "" for one in numeric]
     head = "".join(

@@ -343,7 +343,8 @@ def require_delta(spark: SparkSession) -> None:
 def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VIEWS + TRACE_VIEWS) -> None:
     """Create ``messages`` (NULL for missing bodies) and views as temporary views; fits the session to the data."""
     if hasattr(messages, "_jdf"):  # Spark Connect tells no size, and its settings are the server's
-        fit_session(spark, estimated_size(messages))
+        plan = messages._jdf.queryExecution().optimizedPlan()
+        fit_session(spark, int(str(plan.stats().sizeInBytes())))
     messages.selectExpr(*columns_of(messages)).createOrReplaceTempView("messages")
     if set(names) & set(TRACE_VIEWS):
         register_functions(spark)
@@ -442,9 +443,3 @@ def fit_session(spark: SparkSession, size: int) -> None:
     """Set the session's shuffle partitions, unless the user has set them."""
     if spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS, OUR_DEFAULT) == OUR_DEFAULT and size < _UNKNOWN:
         spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(size))
-
-
-def estimated_size(rows: DataFrame) -> int:
-    """Spark's estimate of the bytes that a DataFrame reads."""
-    plan = rows._jdf.queryExecution().optimizedPlan()
-    return int(str(plan.stats().sizeInBytes()))
