@@ -328,11 +328,9 @@ def read_checkpoint(root: str, verdicts: Verdicts) -> StoreCheckpoint | None:
     """The store's checkpoint; None, and a difference, if it is missing or too short."""
     path = locations.join(root, CHECKPOINT)
     size = files.size_of(path)
-    if size is None:
-        verdicts.differ(_CHECKPOINT, Finding("missing_file"))
-        return None
-    if size < FIELDS.size:
-        verdicts.differ(_CHECKPOINT, Finding("wrong_size", expected=f"at least {FIELDS.size}", found=size))
+    if size is None or size < FIELDS.size:
+        cause = "missing_file" if size is None else "wrong_size"
+        verdicts.differ(_CHECKPOINT, Finding(cause, expected=f"at least {FIELDS.size} bytes", found=size))
         return None
     return parse_checkpoint(files.read_range(path, 0, FIELDS.size))
 
