@@ -7,7 +7,7 @@ import io
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -17,6 +17,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from jobs.contract.report import printable, size_text
+from jobs.report import views
 from jobs.report.views import KEYS, Facts, Row, answers, key_text, moment, number_text, rate_text, sentences, span_text
 from storeformat.errors import DependencyMissing
 from storeformat.storage import locations
@@ -344,20 +345,12 @@ def _time(value: datetime) -> str:
     return " ".join(f"<time>{part}</time>" for part in moment(value).split())
 
 
-_AMOUNTS: dict[str, Callable[[Any], str]] = {
-    "bytes": size_text,
-    "share": "{:.1%}".format,
-    "messages_per_second": lambda rate: number_text(rate, 3),
-    "bytes_per_second": rate_text,
-}
-
-
 def _cell(name: str, value: Any) -> tuple[str, bool]:
     """A value of a column as HTML, and whether it is a number."""
     if value is None:
         return "–", False  # noqa: RUF001  (what tables have where there is nothing)
-    if name in _AMOUNTS:
-        return escape(_AMOUNTS[name](value)), True
+    if name in views.AMOUNTS:
+        return views.AMOUNTS[name](value), True
     if isinstance(value, datetime):
         return _time(value), False
     if isinstance(value, int):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,22 +28,20 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-KEYS = MappingProxyType(
-    {
-        "topic": ("topic",),
-        "queue": ("cluster", "broker", "topic", "queue_id"),
-        "tag": ("topic", "tags"),
-        "host": ("host",),
-        "hour": ("hour",),
-        "date": ("store_date",),
-    }
-)
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "topic": ("topic",),
+    "queue": ("cluster", "broker", "topic", "queue_id"),
+    "tag": ("topic", "tags"),
+    "host": ("host",),
+    "hour": ("hour",),
+    "date": ("store_date",),
+}
 MOST_GROUPS = 100_000
 _WIDEST = 127
 """Characters of a group's key on a terminal: the limit of topics (Validators); a tag may have thousands."""
 _AT_ONCE = 3
 """Queries at a time: others use the cores while one is planned or runs its last tasks."""
-_SECONDS_OF = MappingProxyType({"hour": 3600, "date": 86400})
+_SECONDS_OF = {"hour": 3600, "date": 86400}
 
 CHECKS = ("retries", "duplicates", "transactions", "delays", "gaps", "clock_steps", "clocks_ahead")
 """Files in ``jobs/report/sql/checks``: what people ask first when something is wrong, in few rows."""
@@ -212,6 +209,16 @@ def rate_text(rate: float) -> str:
     return f"{size_text(rate)}/s" if rate >= 10 else f"{rate:.2g} B/s"
 
 
+AMOUNTS: Mapping[str, Callable[[Any], str]] = {
+    "messages": "{:,}".format,
+    "bytes": size_text,
+    "share": "{:.1%}".format,
+    "messages_per_second": lambda rate: number_text(rate, 3),
+    "bytes_per_second": rate_text,
+}
+"""The figures of a group, and how each is written."""
+
+
 def to_lines(facts: Facts, most: int, elsewhere: str = "") -> list[str]:
     """Lines for a terminal with the ``most`` largest groups; ``elsewhere`` says where the others are."""
     if not facts.brokers:
@@ -227,11 +234,7 @@ def to_lines(facts: Facts, most: int, elsewhere: str = "") -> list[str]:
                 text if len(text := key_text(group[key])) <= _WIDEST else f"{text[:_WIDEST]}..."
                 for key in KEYS[facts.by]
             ),
-            f"{group['messages']:,}",
-            size_text(group["bytes"]),
-            f"{group['share']:.1%}",
-            number_text(group["messages_per_second"], 3),
-            rate_text(group["bytes_per_second"]),
+            *(text_of(group[name]) for name, text_of in AMOUNTS.items()),
         )
         for group in facts.groups[:most]
     ]
@@ -268,7 +271,6 @@ TRACE_VIEWS = ("traces", "consumptions")
 _OF_PLOTS = ("storage_by_topic", "throughput", "size_buckets")
 
 _COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
-_NAME = re.compile(r"FUNCTION (\w+)")
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 OUR_DEFAULT = "8"
@@ -406,22 +408,20 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
         spark.sql(statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))
 
 
-def register_functions(spark: SparkSession) -> list[str]:
-    """Register the functions in this session and return their names."""
+def register_functions(spark: SparkSession) -> None:
+    """Register the functions in this session."""
     from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415  (for the reading of the file alone no Spark is needed)
 
     make: Any = arrow_udf  # its declared overloads want column types written out
     for name, (function, returned) in FUNCTIONS.items():
         spark.udf.register(f"_rmq_{name}", make(function, schemas.spark_type(returned)))
-    return [name for statement in run_statements(spark, "functions.sql") for name in _NAME.findall(statement)[:1]]
+    run_statements(spark, "functions.sql")
 
 
-def run_statements(spark: SparkSession, *path: str) -> list[str]:
-    """Run the statements of a file below ``jobs/report/sql``, and return them."""
-    found = statements(sql_text(*path))
-    for statement in found:
+def run_statements(spark: SparkSession, *path: str) -> None:
+    """Run the statements of a file below ``jobs/report/sql``."""
+    for statement in statements(sql_text(*path)):
         spark.sql(statement)
-    return found
 
 
 def sql_text(*path: str) -> str:
