@@ -455,5 +455,5 @@ def records_not_taken(store: StoppedStore) -> Iterator[Reason]:
     for trait, counts in kinds.items():
         if counts and trait in tail.firsts and not store.log.of_group:
             first = tail.firsts[trait]
-            lost = int((tail.offsets >= first).sum())
+            lost = int((tail.rows.offsets >= first).sum())
             yield Reason.of(f"log_cut.{trait.replace(' ', '_')}", first=first, lost=lost)

@@ -256,7 +256,7 @@ def _unread(store: StoppedStore, begin: int) -> Counter[tuple[str, str]]:
     """
     committed = {key: offsets for key, offsets in (store.offsets_file.value or {}).items() if offsets}
     deleted: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic, _ in committed}
-    for topic, queue_id in {*store.queues, *store.tail.keys}:
+    for topic, queue_id in {*store.queues, *store.tail.rows.keys}:
         if topic in deleted:
             deleted[topic][queue_id] = _deleted(store, (topic, queue_id), begin)
     unread: Counter[tuple[str, str]] = Counter()
@@ -284,10 +284,10 @@ def _deleted(store: StoppedStore, key: tuple[str, int], begin: int) -> tuple[int
     """
     queue, tail = store.queues.get(key), store.tail
     first, kept = (queue.begin, queue_ends.offset_at(queue, begin)) if queue is not None else (0, 0)
-    if key in tail.rows_of:
-        rows = tail.rows_of[key]
-        covered = (tail.offsets[rows] < begin) & store.redispatch.covers(tail.offsets[rows])
-        again = tail.queue_offsets[rows[covered]].tolist()
+    if key in tail.rows.by_queue:
+        rows = tail.rows.by_queue[key]
+        covered = (tail.rows.offsets[rows] < begin) & store.redispatch.covers(tail.rows.offsets[rows])
+        again = tail.rows.queue_offsets[rows[covered]].tolist()
         if again:
             first, kept = (first if queue is not None else again[0]), max(kept, again[-1] + 1)
     return first, kept

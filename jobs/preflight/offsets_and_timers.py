@@ -45,7 +45,7 @@ def no_offsets(store: StoppedStore, replicas: Mapping[str, Offsets] | None = Non
     they broadcast, and keep their own offsets.
     """
     config = store.offsets_file
-    messages = store.queues or store.tail.keys
+    messages = store.queues or store.tail.rows.keys
     if store.config_in_databases or config.taken is None or not messages:
         return
     copies = {"its .bak": config.backup.value or {}, **(replicas or {})}
@@ -247,9 +247,9 @@ def _beyond_log(store: StoppedStore, end: int) -> Iterator[Reason]:
     what was delivered is lost: no slot is looked at twice (TimerMessageStore#dequeue, 5.0.0 to 5.5.0).
     """
     timers, tail = store.timers, store.tail
-    rows = tail.rows_of.get((TIMER_TOPIC, 0))
-    end = max(end, int(tail.queue_offsets[rows].max()) + 1 if rows is not None else 0)
-    if not store.log.segments or store.log.of_group or tail.goes_on_at is not None:
+    rows = tail.rows.by_queue.get((TIMER_TOPIC, 0))
+    end = max(end, int(tail.rows.queue_offsets[rows].max()) + 1 if rows is not None else 0)
+    if not store.log.segments or store.log.of_group or tail.damage.goes_on_at is not None:
         return
     units = int((timers.ends > tail.end).sum())
     offsets = max((timers.queued_up_to or 0) - end, 0)

@@ -64,7 +64,7 @@ def read_replica(store: StoppedStore, root: str) -> Replica:
         raise MissingInput(what, path=log.directories[0], advice="ROOT is its storePathRootDir")
     tail = read_tail(log.segments, -1, DecodeRules(split_parser=store.rules.split_parser, as_broker=True))
     end = min(tail.end, store.tail.end)
-    before = store.tail.offsets[store.tail.ends <= end]
+    before = store.tail.rows.offsets[store.tail.rows.ends <= end]
     last = int(before[-1]) if len(before) else end - _BLOCK
     differs_at = _first_difference(store.log.segments, log.segments, last, end)
     offsets = read_config(root, store.offsets_file.name).value or {}
@@ -96,7 +96,7 @@ def replicas_compared(store: StoppedStore, replica: Replica) -> Iterator[Reason]
 
 
 def _after(tail: LogTail, offset: int) -> str:
-    count = int((tail.ends > offset).sum())
+    count = int((tail.rows.ends > offset).sum())
     return f"{'at least ' if tail.begin > offset else ''}{count:,} messages"
 
 

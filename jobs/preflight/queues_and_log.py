@@ -61,21 +61,22 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
     Mirrors CommitLog#recoverNormally and #recoverAbnormally, DefaultMessageStore#start (4.9.8 to 5.5.0); see
     ``recovery`` for what each release dispatches again.
     """
-    tail = store.tail
-    if store.queues_in_rocksdb or not len(tail.offsets):
+    tail, records = store.tail, store.tail.rows
+    if store.queues_in_rocksdb or not len(records.offsets):
         return
     beyond, again = _beyond_queues(store), store.redispatch
     if store.log.of_group:
         yield from _not_served_in_group(store, beyond)
         return
-    not_served = beyond & ~again.covers(tail.offsets)
+    not_served = beyond & ~again.covers(records.offsets)
     certain, doubtful = _by_certainty(store, not_served)
     everything = furthest_unit(store.queues.values()) < tail.begin and not again.covers(store.log.begin)
     at_least = "at least " if everything and tail.begin > store.log.begin else ""
     done = f"it dispatches from offset {again.begin} on" + ", but the first record" * (again.skipped > 0)
     if again.begin >= tail.end:
         done = "nothing is dispatched again; 5.3.2 and 5.3.3: all but the first of them"
-    compacted = np.array([topic in store.compacted_topics for topic, _ in tail.keys], np.bool_)[tail.key_of[certain]]
+    compacted = np.array([topic in store.compacted_topics for topic, _ in records.keys], np.bool_)
+    compacted = compacted[records.key_of[certain]]
     for rows, case in (
         (certain[~compacted], "messages_not_served"),
         (certain[compacted], "messages_not_served.compacted"),
@@ -87,7 +88,7 @@ def messages_not_served(store: StoppedStore) -> Iterator[Reason]:
                 abort=command("touch", "--", store.place(ABORT)),
                 at_least=at_least,
                 count=int(rows.size),
-                first=int(tail.offsets[rows[0]]),
+                first=int(records.offsets[rows[0]]),
                 queues=_queues_of(tail, rows),
                 stop="a crash" if store.after_crash else "a clean stop",
                 done=done,
@@ -99,17 +100,17 @@ def _not_served_in_group(store: StoppedStore, beyond: Bools) -> Iterator[Reason]
     on and before 5.4.0, after a crash, it counts the last segment without the heads of its entries, and cuts the queues
     there (DLedgerCommitLog#dledgerRecoverAbnormally, apache/rocketmq #9084).
     """
-    tail = store.tail
+    tail, records = store.tail, store.tail.rows
     _, committed = with_committed(store.log.segments, [locations.parent_of(store.log.directories[0])])
     end = tail.end if committed.end is None else committed.end
-    lost = beyond & (tail.ends <= end) & (not store.rules.dispatch_uncommitted)
+    lost = beyond & (records.ends <= end) & (not store.rules.dispatch_uncommitted)
     for rows, case in ((beyond & ~lost, "messages_not_served.group"), (lost, "messages_not_served.committed")):
         if count := int(rows.sum()):
             yield Reason.of(case, count=count)
     if store.after_crash and store.rules.dispatch_uncommitted and not store.rules.bounded_recovery:
         base = max(segment.base for segment in store.log.segments if segment.base < max(tail.end, 1))
-        cut = tail.end - dledger.HEAD_SIZE * len(np.unique(tail.offsets[tail.offsets >= base]))
-        if count := int((~beyond & (tail.offsets >= cut)).sum()):
+        cut = tail.end - dledger.HEAD_SIZE * len(np.unique(records.offsets[records.offsets >= base]))
+        if count := int((~beyond & (records.offsets >= cut)).sum()):
             yield Reason.of("messages_not_served.cut", count=count, cut=cut)
 
 
@@ -125,10 +126,10 @@ def queues_read_beside(store: StoppedStore) -> Iterator[Reason]:
             both = max(min(end, queue.end) - max(first, queue.begin), 0)
             lacking["beside"][key] = queue.end - queue.begin - both
     if store.light_in_rocksdb:
-        for key, rows in store.tail.rows_of.items():
+        for key, rows in store.tail.rows.by_queue.items():
             if key[0].startswith(LIGHT_PREFIX):
                 first, end = _held(ends.get(key))
-                places = store.tail.queue_offsets[rows]
+                places = store.tail.rows.queue_offsets[rows]
                 lacking["light"][key] = int(((places < first) | (places >= end)).sum())
     for case, counts in lacking.items() if store.rocksdb.unread is None else ():
         if names := [f"{topic}:{queue_id}" for (topic, queue_id), count in sorted(counts.items()) if count]:
@@ -145,7 +146,7 @@ def _held(ends: StoredEnds | None) -> tuple[int, int]:
 def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
     """No queues at all, where the next start makes all of them again."""
     tail = store.tail
-    if store.queues or store.queues_in_rocksdb or store.log.of_group or not len(tail.offsets):
+    if store.queues or store.queues_in_rocksdb or store.log.of_group or not len(tail.rows.offsets):
         return
     if store.redispatch.covers(store.log.begin):
         seconds = _SECONDS + _SECONDS_A_GB * (tail.end - store.log.begin) / 1e9
@@ -154,17 +155,17 @@ def queues_made_again(store: StoppedStore) -> Iterator[Reason]:
 
 def _beyond_queues(store: StoppedStore) -> Bools:
     """The records of the tail that end after the last unit of their queue."""
-    tail = store.tail
-    ends = [store.queues[key].end_offset if key in store.queues else -1 for key in tail.keys]
-    beyond = np.asarray(tail.ends > np.array(ends, np.int64)[tail.key_of])
+    records = store.tail.rows
+    ends = [store.queues[key].end_offset if key in store.queues else -1 for key in records.keys]
+    beyond = np.asarray(records.ends > np.array(ends, np.int64)[records.key_of])
     if store.light_in_rocksdb:  # see ``queues_read_beside``
-        beyond &= ~np.array([name.startswith(LIGHT_PREFIX) for name, _ in tail.keys], np.bool_)[tail.key_of]
-    for number in np.unique(tail.key_of[beyond]).tolist():
-        queue, rows = store.queues.get(tail.keys[number]), tail.rows_of[tail.keys[number]]
-        light = tail.keys[number][0].startswith(LIGHT_PREFIX)
-        if queue is None or queue.batch or light or tail.queue_offsets[rows[-1]] >= queue.end:
+        beyond &= ~np.array([name.startswith(LIGHT_PREFIX) for name, _ in records.keys], np.bool_)[records.key_of]
+    for number in np.unique(records.key_of[beyond]).tolist():
+        queue, rows = store.queues.get(records.keys[number]), records.by_queue[records.keys[number]]
+        light = records.keys[number][0].startswith(LIGHT_PREFIX)
+        if queue is None or queue.batch or light or records.queue_offsets[rows[-1]] >= queue.end:
             continue
-        if points_to(tail, rows[-1:], queue).all():
+        if points_to(records, rows[-1:], queue).all():
             beyond[rows] = False  # its last units are old ones: the queue was cut, and the log with it
     return beyond
 
@@ -174,20 +175,20 @@ def wrong_units(store: StoppedStore) -> Iterator[Reason]:
     mends that: ConsumeQueue#putMessagePositionInfo (4.9.8 to 5.5.0) skips each record before the end of its queue.
     Queues of batches are left to ``verify``.
     """
-    tail = store.tail
+    tail, records = store.tail, store.tail.rows
     if store.queues_in_rocksdb or store.log.of_group:
         return
     queues = {key: queue for key, queue in store.queues.items() if not queue.batch and key not in store.settled}
     found: dict[str, list[Int64s]] = {"wrong_units": [], "queue_offsets_twice": []}
-    for key, rows in tail.rows_of.items():
-        if key in queues and (wrong := misplaced(tail, rows, queues[key])).size:
-            twice = given_twice(tail, rows, wrong, queues[key])
+    for key, rows in records.by_queue.items():
+        if key in queues and (wrong := misplaced(records, rows, queues[key])).size:
+            twice = given_twice(records, rows, wrong, queues[key])
             found["wrong_units"].append(wrong[~twice])
             found["queue_offsets_twice"].append(wrong[twice])
     for case, parts in found.items():
         rows = np.sort(np.concatenate([np.zeros(0, np.int64), *parts]))
         if rows.size:
-            first = int(tail.offsets[rows[0]])
+            first = int(records.offsets[rows[0]])
             yield Reason.of(case, count=int(rows.size), first=first, queues=_queues_of(tail, rows))
 
 
@@ -198,15 +199,15 @@ def messages_moved(store: StoppedStore) -> Iterator[Reason]:
     tail, moved = store.tail, [np.zeros(0, np.int64)]
     for key, replayed in store.replayed.items():
         if (rows := replayed.misplaced).size:
-            moved.append(rows[~points_to(tail, rows, store.queues[key])] if key in store.queues else rows)
+            moved.append(rows[~points_to(tail.rows, rows, store.queues[key])] if key in store.queues else rows)
     if (rows := np.sort(np.concatenate(moved))).size:
-        first = int(tail.offsets[rows[0]])
+        first = int(tail.rows.offsets[rows[0]])
         yield Reason.of("messages_moved", count=int(rows.size), first=first, queues=_queues_of(tail, rows))
 
 
 def _queues_of(tail: LogTail, rows: Int64s) -> str:
     """Names of the first queues of some records."""
-    names = sorted({tail.keys[key] for key in np.unique(tail.key_of[rows]).tolist()})
+    names = sorted({tail.rows.keys[key] for key in np.unique(tail.rows.key_of[rows]).tolist()})
     return first_of([f"{topic}:{queue_id}" for topic, queue_id in names])
 
 
@@ -216,21 +217,21 @@ def _by_certainty(store: StoppedStore, not_served: Bools) -> tuple[Int64s, Int64
     A queue without files may be that of a deleted topic whose messages the log still has: then the topic is not
     configured, or its queues have started over after them.
     """
-    tail = store.tail
+    records = store.tail.rows
     topics = store.configs["topics.json"].value
     births: dict[str, int] = {}
-    _, firsts = np.unique(tail.key_of, return_index=True)
-    for row in np.setdiff1d(np.flatnonzero(tail.queue_offsets == 0), firsts).tolist():
-        births[tail.keys[int(tail.key_of[row])][0]] = int(tail.offsets[row])
-    certain = np.zeros(len(tail.keys), np.bool_)
-    anew = np.zeros(len(tail.keys), np.int64)
+    _, firsts = np.unique(records.key_of, return_index=True)
+    for row in np.setdiff1d(np.flatnonzero(records.queue_offsets == 0), firsts).tolist():
+        births[records.keys[int(records.key_of[row])][0]] = int(records.offsets[row])
+    certain = np.zeros(len(records.keys), np.bool_)
+    anew = np.zeros(len(records.keys), np.int64)
     served = {topic for topic, _ in store.queues}
-    for number, key in enumerate(tail.keys):
+    for number, key in enumerate(records.keys):
         configured = key[0] in topics if topics is not None else key[0] in served or not served
         certain[number] = key in store.queues or configured or is_the_brokers(key[0])
         anew[number] = -1 if key in store.queues else births.get(key[0], -1)
-    older_life = tail.offsets < anew[tail.key_of]
-    sure = certain[tail.key_of] & ~older_life
+    older_life = records.offsets < anew[records.key_of]
+    sure = certain[records.key_of] & ~older_life
     return np.flatnonzero(not_served & sure), np.flatnonzero(not_served & ~sure)
 
 
@@ -238,15 +239,15 @@ def units_beyond_log(store: StoppedStore) -> Iterator[Reason]:
     """Queues that reach beyond the end of the log: the broker cuts them there (ConsumeQueue#truncateDirtyLogicFiles,
     4.9.8 to 5.5.0). What those units were of is not in the log: a tail that never reached the disk, or a shorter copy.
     """
-    end = store.tail.end
-    if store.queues_in_rocksdb or store.log.of_group or not store.log.segments or store.tail.goes_on_at is not None:
+    end, damage = store.tail.end, store.tail.damage
+    if store.queues_in_rocksdb or store.log.of_group or not store.log.segments or damage.goes_on_at is not None:
         return
     beyond = [queue for queue in store.queues.values() if queue.end_offset > end and not queue.ends_in_pre_blank]
     if beyond:
         furthest = max(queue.end_offset for queue in beyond)
         units = sum(max(queue.end - queue_ends.offset_at(queue, end), 1) for queue in beyond)
         last = store.log.segments[-1].end  # a broker makes the next segment before it needs it, and writes none across
-        gone = end == last or (store.tail.defect == RecordDefect.TRUNCATED and furthest > last)
+        gone = end == last or (damage.defect == RecordDefect.TRUNCATED and furthest > last)
         case = "units_beyond_log.gone" if gone else "units_beyond_log.tail"
         yield Reason.of(case, end=end, queues=len(beyond), furthest=furthest, units=units)
 
@@ -255,15 +256,15 @@ def log_damaged(store: StoppedStore) -> Iterator[Reason]:
     """A log that breaks and goes on after the break: recovery cuts it there, if it reads that far back
     (CommitLog#recoverNormally and MappedFileQueue#truncateDirtyFiles, 4.9.8 to 5.5.0).
     """
-    tail = store.tail
-    if tail.passed:
-        yield Reason.of("log_damaged.passed", places=len(tail.passed), first=tail.passed[0])
+    end, damage = store.tail.end, store.tail.damage
+    if damage.passed:
+        yield Reason.of("log_damaged.passed", places=len(damage.passed), first=damage.passed[0])
     heads = {segment.base for segment in store.log.segments}  # see ``segments_misplaced``
-    if tail.foreign is not None and tail.foreign not in heads and not store.log.of_group:
-        yield Reason.of("log_damaged.foreign", at=tail.foreign)
-    if tail.goes_on_at is not None:
-        after = store.log.segments[-1].end - tail.end
-        yield Reason.of("log_damaged", end=tail.end, defect=tail.defect.name, goes_on=tail.goes_on_at, after=after)
+    if damage.foreign is not None and damage.foreign not in heads and not store.log.of_group:
+        yield Reason.of("log_damaged.foreign", at=damage.foreign)
+    if damage.goes_on_at is not None:
+        after = store.log.segments[-1].end - end
+        yield Reason.of("log_damaged", end=end, defect=damage.defect.name, goes_on=damage.goes_on_at, after=after)
 
 
 def recovered_beyond_log(store: StoppedStore) -> Iterator[Reason]:
@@ -277,8 +278,8 @@ def torn_tail(store: StoppedStore) -> Iterator[Reason]:
     """A log that ends in bytes that are not a record, with nothing after them: recovery cuts off an append that was cut
     short (CommitLog#recoverAbnormally, 4.9.8 to 5.5.0), one message that was not acknowledged, or not flushed.
     """
-    if store.tail.is_torn and store.log.segments:
-        yield Reason.of("torn_tail", end=store.tail.end, defect=store.tail.defect.name)
+    if store.tail.damage.is_torn and store.log.segments:
+        yield Reason.of("torn_tail", end=store.tail.end, defect=store.tail.damage.defect.name)
 
 
 def queue_files(store: StoppedStore) -> Iterator[Reason]:
@@ -340,14 +341,14 @@ def _lost_after_end(store: StoppedStore, queue: QueueEnd) -> int:
     """How many messages have units in files that recovery deletes, and are not dispatched again; a copy of
     another file has none of its own.
     """
-    tail = store.tail
+    tail, records = store.tail, store.tail.rows
     places, units = queue_ends.units_after_end(queue)
     offsets = units["phy_offset"].astype(np.int64)
-    rows = tail.rows_of.get((queue.topic, queue.queue_id), np.zeros(0, np.int64))
+    rows = records.by_queue.get((queue.topic, queue.queue_id), np.zeros(0, np.int64))
     lost = ~store.redispatch.covers(offsets)
     for at in np.flatnonzero(lost & (offsets >= tail.begin)).tolist():
-        own = rows[np.searchsorted(tail.offsets[rows], offsets[at]) :][:1]
-        lost[at] = own.size and tail.offsets[own[0]] == offsets[at] and tail.queue_offsets[own[0]] == places[at]
+        own = rows[np.searchsorted(records.offsets[rows], offsets[at]) :][:1]
+        lost[at] = [*records.offsets[own], *records.queue_offsets[own]] == [offsets[at], places[at]]
     return int(lost.sum())
 
 
@@ -388,7 +389,7 @@ def not_dispatched(store: StoppedStore) -> Iterator[Reason]:
     first = recovered_from(segments, store.rules, store.settings)
     if max(dispatched, segments[0].base) < first:
         what = f"the start goes back to {first} only: the messages between are in no queue"
-    elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.offsets).any():
+    elif not store.after_crash and dispatched and np.isin(dispatched, store.tail.rows.offsets).any():
         what = "the start skips the record there and dispatches those after it"
     else:
         return

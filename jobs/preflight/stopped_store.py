@@ -187,9 +187,9 @@ class StoppedStore(Store):
     @cached_property
     def replayed(self) -> Mapping[tuple[str, int], Replayed]:
         """What the start makes of each queue in files, and of those that it makes anew."""
-        covered, known = self.redispatch.covers(self.tail.offsets), bool(self.log.segments)
+        covered, known = self.redispatch.covers(self.tail.rows.offsets), bool(self.log.segments)
         batch = batch_topics_of(self, self.queues.values())
-        unsettled = {*self.queues, *self.tail.keys} - self.settled
+        unsettled = {*self.queues, *self.tail.rows.keys} - self.settled
         return {key: Replayed(self.queues[key].end) for key in self.settled} | {
             key: replayed(self.queues.get(key), key, self.tail, covered, cut=known, batch=key[0] in batch)
             for key in unsettled

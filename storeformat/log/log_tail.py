@@ -36,31 +36,19 @@ _PROPERTIES = (*DISPATCH_PROPERTIES, m.DUP_INFO)
 
 
 @dataclass(frozen=True)
-class LogTail:
-    """The queued records of a log's tail [begin, end), one a row, and one for each light queue; ``key_of`` indexes
+class TailRows:
+    """The queued records of a log's tail, one a row in log order, and one for each light queue; ``key_of`` indexes
     ``keys``.
-
-    ``goes_on_at``: the first younger record after the break. ``passed``: damage that recovery does not read.
-    ``firsts``: first record with each of ``TRAITS``. ``foreign``: first record with another own offset, if not only
-    older ones follow.
     """
 
-    begin: int = 0
-    end: int = 0
     offsets: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     ends: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     queue_offsets: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     key_of: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     keys: tuple[tuple[str, int], ...] = ()
-    defect: RecordDefect = RecordDefect.UNWRITTEN
-    goes_on_at: int | None = None
-    passed: tuple[int, ...] = ()
-    firsts: Mapping[str, int] = field(default_factory=dict)
-    time: int = 0  # store time of the last record read, in milliseconds
-    foreign: int | None = None
 
     @cached_property
-    def rows_of(self) -> dict[tuple[str, int], Int64s]:
+    def by_queue(self) -> dict[tuple[str, int], Int64s]:
         """The rows of each queue, in log order."""
         by_queue = np.argsort(self.key_of, kind="stable")
         numbers, begins = np.unique(self.key_of[by_queue], return_index=True)
@@ -68,9 +56,21 @@ class LogTail:
         return {self.keys[number]: own for number, own in zip(numbers.tolist(), rows, strict=True)}
 
     @cached_property
-    def last_rows(self) -> dict[tuple[str, int], int]:
+    def last(self) -> dict[tuple[str, int], int]:
         """The last row of each queue."""
-        return {key: int(rows[-1]) for key, rows in self.rows_of.items()}
+        return {key: int(rows[-1]) for key, rows in self.by_queue.items()}
+
+
+@dataclass(frozen=True)
+class TailDamage:
+    """How a tail breaks. ``goes_on_at``: the first younger record after the break. ``passed``: damage that recovery
+    does not read. ``foreign``: first record with another own offset, if not only older ones follow.
+    """
+
+    defect: RecordDefect = RecordDefect.UNWRITTEN
+    goes_on_at: int | None = None
+    passed: tuple[int, ...] = ()
+    foreign: int | None = None
 
     @property
     def is_torn(self) -> bool:
@@ -78,7 +78,21 @@ class LogTail:
         return self.defect not in (RecordDefect.OK, RecordDefect.UNWRITTEN) and self.goes_on_at is None
 
 
-class _TailRows:
+@dataclass(frozen=True)
+class LogTail:
+    """A log's tail [begin, end). ``firsts``: first record with each of ``TRAITS``. ``time``: store time of the last
+    record read, in milliseconds.
+    """
+
+    begin: int = 0
+    end: int = 0
+    rows: TailRows = TailRows()
+    damage: TailDamage = TailDamage()
+    firsts: Mapping[str, int] = field(default_factory=dict)
+    time: int = 0
+
+
+class _Rows:
     """Collects the rows of a tail block by block, and the first traits from ``met_from`` on."""
 
     def __init__(self, met_from: int, light: MultiDispatchRules | None) -> None:
@@ -116,10 +130,11 @@ class _TailRows:
         offsets = block.offsets[rows]
         self.parts.append((offsets, offsets + heads.total_size[rows], queue_offsets, numbers[inverse]))
 
-    def columns(self) -> tuple[Int64s, ...]:
+    def table(self) -> TailRows:
         if not self.parts:
-            return tuple(np.zeros(0, np.int64) for _ in range(4))
-        return tuple(np.concatenate(column) for column in zip(*self.parts, strict=True))
+            return TailRows()
+        offsets, ends, queue_offsets, key_of = (np.concatenate(column) for column in zip(*self.parts, strict=True))
+        return TailRows(offsets, ends, queue_offsets, key_of, tuple(self.numbers))
 
 
 def read_tail(
@@ -136,7 +151,7 @@ def read_tail(
     if not written:
         return LogTail(end=segments[0].base if segments else 0)
     at, start = _start(segments, written[-1], furthest_unit)
-    begin, rows, position, defect, passed = start, _TailRows(met_from, light), start, RecordDefect.OK, []
+    begin, rows, position, defect, passed = start, _Rows(met_from, light), start, RecordDefect.OK, []
     while at < len(segments):
         segment = segments[at]
         with RangeReader(segment.path) as reader:
@@ -155,22 +170,10 @@ def read_tail(
         passed.append(position)
         start, at = found, next(number for number, one in enumerate(segments) if one.base <= found < one.end)
     goes_on = _younger_record(segments, position, furthest_unit, rows.time, defect)
-    offsets, ends, queue_offsets, key_of = rows.columns()
     return LogTail(
-        begin,
-        position,
-        offsets,
-        ends,
-        queue_offsets,
-        key_of,
-        tuple(rows.numbers),
-        defect,
-        goes_on,
-        tuple(passed),
-        rows.firsts,
-        rows.time,
-        rows.foreign,
-    )
+        begin, position, rows.table(),
+        TailDamage(defect, goes_on, tuple(passed), rows.foreign), rows.firsts, rows.time,
+    )  # fmt: skip
 
 
 def _start(segments: Sequence[Segment], last: Segment, furthest_unit: int) -> tuple[int, int]:

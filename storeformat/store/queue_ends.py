@@ -20,7 +20,7 @@ import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.javacompat import LONG_MAX
-from storeformat.log.log_tail import LogTail
+from storeformat.log.log_tail import LogTail, TailRows
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import LIGHT_PREFIX
@@ -209,19 +209,20 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
 
 def settled(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> set[tuple[str, int]]:
     """Ordinary queues that have the unit of each of their records in the tail and end with the last: nearly all."""
-    absent = QueueEnd("", 0, ())
-    ends = [queues.get(key, absent) for key in tail.keys]
+    absent, records = QueueEnd("", 0, ()), tail.rows
+    ends = [queues.get(key, absent) for key in records.keys]
     held = np.frombuffer(b"".join(queue.held.tobytes() for queue in ends if not queue.batch), consume_queue.UNIT)
     counts = np.array([0 if queue.batch else len(queue.held) for queue in ends], np.int64)
     reached = np.array([queue.end_offset for queue in ends], np.int64)
     firsts = np.array([queue.end for queue in ends], np.int64) - counts
-    of, places = tail.key_of, tail.queue_offsets - firsts[tail.key_of]
-    good = (places >= 0) & (places < counts[of]) & (tail.ends <= reached[of]) & (reached[of] <= tail.end)
+    of, places = records.key_of, records.queue_offsets - firsts[records.key_of]
+    good = (places >= 0) & (places < counts[of]) & (records.ends <= reached[of]) & (reached[of] <= tail.end)
     rows = np.flatnonzero(good)
     units = held[(np.cumsum(counts) - counts)[of[rows]] + places[rows]]
-    good[rows] = (units["phy_offset"] == tail.offsets[rows]) & (units["size"] == (tail.ends - tail.offsets)[rows])
+    good[rows] = units["phy_offset"] == records.offsets[rows]
+    good[rows] &= units["size"] == (records.ends - records.offsets)[rows]
     bad = set(np.unique(of[~good]).tolist())
-    return {key for number, key in enumerate(tail.keys) if number not in bad and not key[0].startswith(LIGHT_PREFIX)}
+    return {key for number, key in enumerate(records.keys) if number not in bad and not key[0].startswith(LIGHT_PREFIX)}
 
 
 @dataclass(frozen=True)
@@ -241,23 +242,24 @@ def replayed(
     end, reached = (0, -1) if queue is None else (queue.end, queue.end_offset)
     if queue is not None and cut and reached > tail.end and not queue.ends_in_pre_blank:
         end, reached = min(end, offset_at(queue, tail.end)), tail.end
-    rows = tail.rows_of.get(key, _NO_ROWS)
-    again = rows[covered[rows] & (tail.ends[rows] > reached)]
+    records = tail.rows
+    rows = records.by_queue.get(key, _NO_ROWS)
+    again = rows[covered[rows] & (records.ends[rows] > reached)]
     if not again.size:
         return Replayed(end)
     if queue is None or not queue.files:
-        end = int(tail.queue_offsets[again[0]])
+        end = int(records.queue_offsets[again[0]])
     if queue.batch if queue is not None else batch:
-        return Replayed(max(end, int(tail.queue_offsets[again[-1]]) + 1))
-    last = rows[tail.ends[rows] == reached]  # after a gap, units of 5.0.0 are before their places
-    before = int(tail.queue_offsets[last[0]]) + 1 - end if last.size else 0
-    put, places, end = _appended(tail, again, end)
+        return Replayed(max(end, int(records.queue_offsets[again[-1]]) + 1))
+    last = rows[records.ends[rows] == reached]  # after a gap, units of 5.0.0 are before their places
+    before = int(records.queue_offsets[last[0]]) + 1 - end if last.size else 0
+    put, places, end = _appended(records, again, end)
     if put is again or key[0].startswith(LIGHT_PREFIX):  # for light queues only the order counts
         return Replayed(end)
-    return Replayed(end, np.setdiff1d(again, put[tail.queue_offsets[put] - before == places]))
+    return Replayed(end, np.setdiff1d(again, put[records.queue_offsets[put] - before == places]))
 
 
-def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
+def _appended(tail: TailRows, rows: Int64s, end: int) -> tuple[Int64s, Int64s, int]:
     """Rows appended to a queue that ends at ``end``, their places, and the new end. A unit is appended unless its
     offset is already in the queue; offset 0 never is (ConsumeQueue#putMessagePositionInfo, 4.9.8 to 5.5.1).
     """
@@ -273,7 +275,7 @@ def _appended(tail: LogTail, rows: Int64s, end: int) -> tuple[Int64s, Int64s, in
     return rows[put], np.arange(first, end), end
 
 
-def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
+def misplaced(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Int64s:
     """Records of an ordinary queue whose unit is missing or wrong at their queue offset."""
     if queue.topic.startswith(LIGHT_PREFIX):  # some releases put more records there, none puts one after its place
         first = offset_at(queue, int(tail.offsets[rows[0]]))
@@ -299,7 +301,7 @@ def misplaced(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Int64s:
     return rows[~_lies_before_its_place(tail, rows, queue)] if rows.size else rows
 
 
-def points_to(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+def points_to(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Bools:
     """Which records have their unit at their queue offset in an ordinary queue."""
     units, begins = units_at(queue, tail.queue_offsets[rows]), tail.offsets[rows]
     return np.asarray((units["phy_offset"] == begins) & (units["size"] == tail.ends[rows] - begins))
@@ -310,7 +312,7 @@ def _held(queue: QueueEnd) -> int:
     return sum(file.size for file in queue.files) // UNIT_SIZE
 
 
-def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bools:
+def _lies_before_its_place(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Bools:
     """Brokers of 5.0.0 left gaps in queue offsets, but not in queues: units are at earlier places, in order."""
     first, last = (offset_at(queue, int(tail.offsets[row])) for row in rows[[0, -1]])
     stop = min(last + 1, queue.end, first + _held(queue))
@@ -321,7 +323,7 @@ def _lies_before_its_place(tail: LogTail, rows: Int64s, queue: QueueEnd) -> Bool
     return np.asarray((begins[at] == tail.offsets[rows]) & (first + at < tail.queue_offsets[rows]))
 
 
-def given_twice(tail: LogTail, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
+def given_twice(tail: TailRows, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
     """Which ``wrong`` rows came too late: an earlier record has their place, perhaps after a counter restarted."""
     units = units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
     other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]

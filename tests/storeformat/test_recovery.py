@@ -452,11 +452,11 @@ def tail_of(
 
 def test_a_whole_log(log: LogBuilder, tmp_path: Path) -> None:
     tail = tail_of(log, tmp_path, {})
-    assert (tail.begin, tail.end, tail.goes_on_at, tail.passed) == (0, log.end_offset, None, ())
-    assert tail.offsets.tolist() == [placed.offset for placed in log.records]
-    assert tail.ends.tolist() == [placed.end for placed in log.records]
-    assert tail.last_rows == {("T", 0): 38, ("T", 1): 39}
-    assert (tail.defect, tail.is_torn) == (RecordDefect.UNWRITTEN, False)
+    assert (tail.begin, tail.end, tail.damage.goes_on_at, tail.damage.passed) == (0, log.end_offset, None, ())
+    assert tail.rows.offsets.tolist() == [placed.offset for placed in log.records]
+    assert tail.rows.ends.tolist() == [placed.end for placed in log.records]
+    assert tail.rows.last == {("T", 0): 38, ("T", 1): 39}
+    assert (tail.damage.defect, tail.damage.is_torn) == (RecordDefect.UNWRITTEN, False)
 
 
 @pytest.mark.parametrize(
@@ -473,24 +473,28 @@ def test_after_zeros_a_record_is_looked_for_a_little_way_and_as_far_as_queues_po
     others = [number for number, placed in enumerate(log.records) if number >= 12 and placed.offset < TAIL_SIZE]
     end = log.records[furthest].offset if furthest >= 0 else -1
     tail = tail_of(log, tmp_path, dict.fromkeys([10, *others], b"\0"), end)
-    assert (tail.end, tail.defect) == (lost.offset, RecordDefect.UNWRITTEN)
-    assert (tail.goes_on_at == following.offset) is goes_on
+    assert (tail.end, tail.damage.defect) == (lost.offset, RecordDefect.UNWRITTEN)
+    assert (tail.damage.goes_on_at == following.offset) is goes_on
 
 
 def test_after_damage_the_first_record_that_is_not_older_is_where_it_goes_on(log: LogBuilder, tmp_path: Path) -> None:
     tail = tail_of(log, tmp_path / "one", {10: b"?"})
-    assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[10].offset, log.records[11].offset, False)
+    assert (tail.end, tail.damage.goes_on_at, tail.damage.is_torn) == (
+        log.records[10].offset,
+        log.records[11].offset,
+        False,
+    )
     tail = tail_of(log, tmp_path / "other", {39: b"?"})
-    assert (tail.end, tail.goes_on_at, tail.is_torn) == (log.records[-1].offset, None, True)
+    assert (tail.end, tail.damage.goes_on_at, tail.damage.is_torn) == (log.records[-1].offset, None, True)
 
 
 def test_damage_that_recovery_does_not_read_is_passed_over(log: LogBuilder, tmp_path: Path) -> None:
     tail = tail_of(log, tmp_path, {10: b"?"}, met_from=log.records[11].offset)
-    assert (tail.passed, tail.end, tail.goes_on_at) == ((log.records[10].offset,), log.end_offset, None)
-    assert len(tail.offsets) == 39
+    assert (tail.damage.passed, tail.end, tail.damage.goes_on_at) == ((log.records[10].offset,), log.end_offset, None)
+    assert len(tail.rows.offsets) == 39
     for met_from in (log.records[10].offset, log.records[11].offset - 1):
         tail = tail_of(log, tmp_path, {10: b"?"}, met_from=met_from)
-        assert (tail.passed, tail.end) == ((), log.records[10].offset)
+        assert (tail.damage.passed, tail.end) == ((), log.records[10].offset)
 
 
 @pytest.mark.parametrize(("most", "begin"), [(2 * TAIL_SIZE, 0), (2 * TAIL_SIZE - 1, TAIL_SIZE)])
@@ -533,4 +537,4 @@ def test_a_segment_may_begin_older_than_the_one_before(tmp_path: Path) -> None:
     log.write(tmp_path)
     segments = [Segment(str(path), int(path.name), TAIL_SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
     tail = read_tail(segments, TAIL_SIZE, DecodeRules())
-    assert (len(tail.offsets), tail.end, tail.goes_on_at) == (3, log.end_offset, None)
+    assert (len(tail.rows.offsets), tail.end, tail.damage.goes_on_at) == (3, log.end_offset, None)

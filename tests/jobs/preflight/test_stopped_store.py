@@ -19,7 +19,7 @@ from support.store_to_start import StoreToStart, healthy_store
 from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log
 from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
 from storeformat.errors import MissingInput, NotAStore, RecordDefect
-from storeformat.log.log_tail import LogTail
+from storeformat.log.log_tail import LogTail, TailDamage
 from storeformat.storage import broker_lock, files
 from storeformat.storage.files import FileStatus, Space
 from storeformat.store import recovery
@@ -243,9 +243,9 @@ def test_whose_lack_a_deleted_topic_may_explain(store: StoreToStart, tmp_path: P
     """Rows of messages that are surely lost, and of those whose topic may have been deleted."""
     stopped = store.stopped()
     rows = np.arange(40)
-    orders, stock, second_life = rows[rows % 2 == 0], rows[rows % 2 == 1], stopped.tail.queue_offsets.copy()
+    orders, stock, second_life = rows[rows % 2 == 0], rows[rows % 2 == 1], stopped.tail.rows.queue_offsets.copy()
     second_life[26] = 0  # the seventh message of a queue of Orders begins it again
-    again = replace(stopped.tail, queue_offsets=second_life)
+    again = replace(stopped.tail, rows=replace(stopped.tail.rows, queue_offsets=second_life))
     other = healthy_store(tmp_path / "topics are not known")
     other.config("topics.json").write_text("{", encoding="utf-8")
     unknown = other.stopped()
@@ -278,14 +278,14 @@ def test_units_are_not_cut(store: StoreToStart) -> None:
         replace(shorter, settings=Settings({"storeType": "defaultRocksDB"})),
         replace(shorter, log=replace(shorter.log, directories=GROUP)),
         replace(shorter, log=replace(shorter.log, files=())),
-        replace(shorter, tail=replace(shorter.tail, goes_on_at=6500)),
+        replace(shorter, tail=replace(shorter.tail, damage=TailDamage(goes_on_at=6500))),
     ):
         assert list(queues_and_log.units_beyond_log(other)) == []
 
 
 def test_a_last_file_that_ends_within_a_record_is_cut(store: StoreToStart) -> None:
     log = store.stopped().log
-    torn = LogTail(end=6000, defect=RecordDefect.TRUNCATED)
+    torn = LogTail(end=6000, damage=TailDamage(RecordDefect.TRUNCATED))
     cut = replace(log, size=6050, files=(log.files[0]._replace(size=6050),))
     for segments, unsafe in ((cut, True), (log, False)):
         (reason,) = queues_and_log.units_beyond_log(replace(store.stopped(), tail=torn, log=segments))
