@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import golden
+from support.broker_index import IndexFile
 from support.refusals import refusal
 
 from storeformat.arrays import LogExtent
@@ -82,44 +83,6 @@ def compare(
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-@dataclass
-class PutKey:
-    """One index file written as IndexFile#putKey does, entry after entry."""
-
-    slots: int
-    capacity: int
-    begin_timestamp: int = 0
-    end_timestamp: int = 0
-    begin_phy_offset: int = 0
-    end_phy_offset: int = 0
-    count_every_put: bool = False
-    hash_slot_count: int = 0
-    index_count: int = 1
-    content: bytearray = field(default_factory=bytearray)
-
-    def __post_init__(self) -> None:
-        self.content = bytearray(40 + 4 * self.slots + 20 * self.capacity)
-
-    def put(self, key_hash: int, phy_offset: int, store_timestamp: int) -> None:
-        slot_at = 40 + 4 * (key_hash % self.slots)
-        (prev,) = struct.unpack_from(">i", self.content, slot_at)
-        diff = int((store_timestamp - self.begin_timestamp) / 1000)
-        diff = 0 if self.begin_timestamp <= 0 else min(max(diff, 0), 0x7FFFFFFF)
-        entry_at = 40 + 4 * self.slots + 20 * self.index_count
-        struct.pack_into(">iqii", self.content, entry_at, key_hash, phy_offset, diff, prev)
-        struct.pack_into(">i", self.content, slot_at, self.index_count)
-        if self.index_count <= 1:
-            self.begin_phy_offset, self.begin_timestamp = phy_offset, store_timestamp
-        self.hash_slot_count += self.count_every_put or prev == 0
-        self.index_count += 1
-        self.end_phy_offset, self.end_timestamp = phy_offset, store_timestamp
-
-    def flushed(self) -> bytes:
-        times, offsets = (self.begin_timestamp, self.end_timestamp), (self.begin_phy_offset, self.end_phy_offset)
-        struct.pack_into(">qqqqii", self.content, 0, *times, *offsets, self.hash_slot_count, self.index_count)
-        return bytes(self.content)
-
-
 def columns(entries: list[tuple[int, int, int]]) -> Chunk:
     table = np.array(entries, dtype=np.int64).reshape(-1, 3)
     return table[:, 0].astype(np.int32), table[:, 1], table[:, 2]
@@ -167,13 +130,13 @@ def test_bytes_are_those_of_one_put_after_the_other(
     at_once: int,
 ) -> None:
     start = ix.first_header(*previous)
-    model = PutKey(slots, 61, *struct.unpack(">qqqq", start.to_bytes()[:32]), count_every_put=every)
+    model = IndexFile([0] * slots, 61, every, *struct.unpack(">qqqq", start.to_bytes()[:32]))
     for entry in entries:
-        model.put(*entry)
+        model.put_hash(*entry)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ix, "_SLOTS_AT_ONCE", at_once)
         header, content = build(chunked(entries, cuts), slots, 61, start, every)
-    assert content == model.flushed()
+    assert content == model.to_bytes()
     assert ix.parse_header(content) == header
     assert header.entries == len(entries)
 
@@ -181,10 +144,10 @@ def test_bytes_are_those_of_one_put_after_the_other(
 def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
     """A broker maps the file and touches only the pages of the slots and entries that it writes."""
     slots, max_index_num = 5_000_000, 20_000_000
-    model = PutKey(slots, 4)
+    model = IndexFile([0] * slots, 4, counts_every_put=False)
     entries = [(5, 900, 1_700_000_000_000), (4_999_999, 950, 1_700_000_000_500), (2_500_000, 999, 1_700_000_001_000)]
     for entry in entries:
-        model.put(*entry)
+        model.put_hash(*entry)
     path = tmp_path / "20231114221320000"
     size = ix.index_file_size(slots, max_index_num)
     with files.FileWriter(str(path)) as writer:
@@ -192,7 +155,8 @@ def test_slots_that_nobody_uses_stay_holes(tmp_path: Path) -> None:
         writer.finish(size)
     assert (path.stat().st_size, path.stat().st_blocks * 512 < 2 << 20) == (size, True)
     with path.open("rb") as file:
-        assert file.read(len(model.content)) == model.flushed()
+        wanted = model.to_bytes()
+        assert file.read(len(wanted)) == wanted
     assert durable.stray_byte(str(path), 40 + 4 * slots + 20 * 4) is None
 
 

@@ -70,6 +70,7 @@ def test_a_tree_has_everything_and_follows_no_link(tmp_path: Path) -> None:
     assert relative(directories) == ["top", "top/below"]
     assert relative(others) == ["top/below/file", "top/dead", "top/file", "top/link"]
     assert durable.tree(str(tmp_path / "top" / "file")) == ([], [str(tmp_path / "top" / "file")])
+    assert durable.tree(str(tmp_path / "top" / "link")) == ([], [str(tmp_path / "top" / "link")])
     assert durable.tree(str(tmp_path / "missing")) == ([], [])
     assert [durable.is_plain_file(str(tmp_path / "top" / name)) for name in ("file", "dead", "link", "below")] == [
         True, False, False, False,
@@ -94,6 +95,7 @@ def test_names_that_are_taken_and_files_with_other_names(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     (tmp_path / "dead").symlink_to("nowhere")
     assert [durable.present(str(tmp_path / name)) for name in ("file", "dead", "none")] == [True, True, False]
+    assert not files.exists(str(tmp_path / "dead"))
     durable.refuse_other_names(str(tmp_path / "file"))
     durable.refuse_other_names(str(tmp_path / "dead"))
     os.link(tmp_path / "file", tmp_path / "other")

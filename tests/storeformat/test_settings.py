@@ -444,7 +444,6 @@ def test_a_defect_is_its_code_and_says_itself_in_words() -> None:
     assert pickle.loads(pickle.dumps(RecordDefect.BODY_CRC)) is RecordDefect.BODY_CRC
 
 
-# ------------------------------------------------------------------------------------------------------- message
 # ---------------------------------------------------------------------------------------------- properties files
 @pytest.mark.parametrize(
     ("text", "pairs"),
@@ -471,13 +470,6 @@ def test_a_value_is_read_as_it_was_written(text: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- javacompat
-def model_hash(text: str) -> int:
-    """String#hashCode, one UTF-16 unit at a time."""
-    raw = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(raw), 2):
-        value = (31 * value + int.from_bytes(raw[position : position + 2], "big")) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 INDEX_HASHES = {  # stored in index entries by 5.5.0
@@ -528,7 +520,7 @@ def test_columns_of_broker_hashes() -> None:
 )
 def test_malformed_utf8_as_the_jdk_replaces_it(data: bytes, expected: str) -> None:
     assert decode_java_utf8(data) == java_rules.new_string_utf8(data) == expected
-    hashed = model_hash(expected)
+    hashed = java_rules.hash_code(expected)
     assert java_hashes(pa.array([data, b"", data], pa.binary())).tolist() == [hashed, 0, hashed]
 
 
@@ -546,7 +538,7 @@ def test_columns_equal_the_model(values: list[bytes | None], skipped: int, arrow
     column = pa.array(values, arrow_type)[skipped:]
     hashes, lengths = java_hashes_and_lengths(column)
     texts = [decode_java_utf8(value or b"") for value in values[skipped:]]
-    assert hashes.tolist() == [model_hash(text) for text in texts]
+    assert hashes.tolist() == [java_rules.hash_code(text) for text in texts]
     assert lengths.tolist() == [len(text.encode("utf-16-le", "surrogatepass")) // 2 for text in texts]
     assert java_hashes(column).tolist() == hashes.tolist()
     assert (hashes.dtype, lengths.dtype) == (np.int32, np.int32)
@@ -556,7 +548,7 @@ def test_columns_equal_the_model(values: list[bytes | None], skipped: int, arrow
     "values", [("a€"[:1].encode() + b"\xe2", b"\x82\xacb"), (b"a\xc3", b"\xa9"), (b"a\xc3", b"\xa9", b"\xa9")]
 )
 def test_values_that_share_a_character_are_not_read_across_their_border(values: tuple[bytes, ...]) -> None:
-    expected = [model_hash(decode_java_utf8(value)) for value in values]
+    expected = [java_rules.hash_code(decode_java_utf8(value)) for value in values]
     assert java_hashes(pa.array(values, pa.binary())).tolist() == expected
 
 
@@ -564,7 +556,7 @@ def test_values_that_share_a_character_are_not_read_across_their_border(values: 
 def test_values_as_long_as_a_block_and_longer(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(javacompat, "_BLOCK_UNITS", 4)
     values = [("abcdéfghi" * 5)[:length] for length in (size, 1, 0, size, size)]
-    assert java_hashes(pa.array(values)).tolist() == [model_hash(text) for text in values]
+    assert java_hashes(pa.array(values)).tolist() == [java_rules.hash_code(text) for text in values]
 
 
 def test_texts_of_a_column_as_java_reads_them() -> None:
@@ -584,7 +576,7 @@ def test_only_text_columns_are_hashed() -> None:
 def test_hash_of_joined_text(head: str, tails: list[str]) -> None:
     column = pa.array([tail.encode("utf-8", "replace") for tail in tails], pa.binary())
     joined = concat_hashes(java_hash(head), *java_hashes_and_lengths(column))
-    assert joined.tolist() == [model_hash(head + decode_java_utf8(value.as_py())) for value in column]
+    assert joined.tolist() == [java_rules.hash_code(head + decode_java_utf8(value.as_py())) for value in column]
 
 
 def test_index_key_hash_of_the_smallest_int_is_zero() -> None:

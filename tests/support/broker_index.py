@@ -36,9 +36,11 @@ class IndexFile:
         return self.index_count >= self.max_index_num
 
     def put_key(self, key: str, phy_offset: int, store_timestamp: int) -> bool:
+        return self.put_hash(index_key_hash(key), phy_offset, store_timestamp)
+
+    def put_hash(self, key_hash: int, phy_offset: int, store_timestamp: int) -> bool:
         if self.is_write_full():
             return False
-        key_hash = index_key_hash(key)
         slot = key_hash % len(self.slots)
         slot_value = self.slots[slot]
         if slot_value <= 0 or slot_value > self.index_count:

@@ -1,4 +1,4 @@
-"""What an error says, part by part, without the parts that it does not have."""
+"""What an error says."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ PARTS = ("what", "path", "offset", "found", "expected", "advice")
 
 
 def refusal(kind: type[StoreFormatError], act: Callable[[], object]) -> dict[str, Any]:
-    """The parts of the error of just this class that ``act`` ends in."""
+    """The parts that the error of just this class has in which ``act`` ends."""
     with pytest.raises(kind) as caught:
         act()
     assert type(caught.value) is kind
     found = {name: getattr(caught.value, name) for name in PARTS}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
+    with pytest.raises(StoreFormatError) as caught:
+        call()
+    return type(caught.value), str(caught.value), caught.value.advice

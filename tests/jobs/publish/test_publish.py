@@ -29,15 +29,14 @@ from support.publishing import (
     snapshot,
 )
 from support.real_store import RELEASES, RealStore, wiped_copy
-from support.rebuilding import options_for, rebuild_here
+from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder
 from support.system_calls import Fault
 
 from jobs.contract.options import PublishOptions, RestoreOptions, TopicFilter
 from jobs.publish import publish, restore, swap
-from jobs.rebuild import rebuild
-from storeformat.errors import MissingInput, Refused, StoreFormatError, UsageError
-from storeformat.storage import durable, files
+from storeformat.errors import MissingInput, Refused, StoreFormatError
+from storeformat.storage import files
 
 # ------------------------------------------------------------------------------------------------------- publish
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -261,18 +260,6 @@ def test_other_storage_is_refused_in_one_line() -> None:
     with pytest.raises(StoreFormatError, match="only a local store") as caught:
         publish.run(PublishOptions(store="s3://bucket/store", rebuilt="out"), quiet())
     assert caught.value.exit_code == 69
-
-
-def test_names_of_links_are_theirs(tmp_path: Path) -> None:
-    """A queue directory on another disk, linked into the store, is replaced by its link; the disk keeps its files."""
-    target = tmp_path / "disk"
-    target.mkdir()
-    (tmp_path / "link").symlink_to(target)
-    assert durable.present(str(tmp_path / "link"))
-    assert durable.tree(str(tmp_path / "link")) == ([], [str(tmp_path / "link")])
-    target.rmdir()
-    assert durable.present(str(tmp_path / "link"))
-    assert not files.exists(str(tmp_path / "link"))
 
 
 # -------------------------------------------------------------------------------------------------------- real brokers
@@ -524,10 +511,3 @@ def test_one_bit_of_a_queue_id_makes_no_queues(tmp_path: Path) -> None:
     done = run_job("rebuild", "--store", root, "--output", tmp_path / "out", "--topics-json")
     assert {name: entry["readQueueNums"] for name, entry in table(tmp_path / "out").items()} == {"T": 4, "Sparse": 1024}
     assert any("leaves out 2 queue ids" in note and "Gone:268435456" in note for note in done.report["notes"])
-
-
-@pytest.mark.parametrize("more", [{"topics": (TopicFilter("T"),)}, {"only": ("index",)}])
-def test_all_queues_must_be_known(more: dict[str, Any], store: Path, tmp_path: Path) -> None:
-    (source,) = golden.stores(BATCHES)
-    with pytest.raises(UsageError, match="topics-json"):
-        rebuild.run(options_for(store, tmp_path / "out", source.settings, topics_json=True, **more), quiet())

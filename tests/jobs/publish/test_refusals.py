@@ -137,12 +137,6 @@ def test_a_mount_elsewhere_is_none_of_our_business(case: Case, new: Snapshot, mo
     assert snapshot(case.root) == new
 
 
-def test_mount_points_with_blanks_have_their_names() -> None:
-    line = "36 35 98:0 /part /mnt/my\\040disk\\134 rw,noatime master:1 - ext4 /dev/root rw\n"
-    assert files.parse_mount_points([line]) == {"/mnt/my disk\\"}
-    assert "/" in files.mount_points() or sys.platform != "linux"
-
-
 def test_a_log_that_went_on_is_refused(tmp_path: Path) -> None:
     whole = make_case(tmp_path / "whole", STORE)
     early = make_case(tmp_path / "early", STORE, until_offset=manifest(whole)["log_end"] - 1)

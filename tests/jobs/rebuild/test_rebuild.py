@@ -23,6 +23,7 @@ from support.killing import Ended, Killer
 from support.publishing import Snapshot, snapshot
 from support.reading import queue_offsets, rebuilt
 from support.rebuilding import rebuild_here, rules_of_release
+from support.refusals import error_of
 from support.store_builder import LogBuilder, Message
 from support.strategies import BATCH_TOPIC, LogShape, broker_settings, logs, split_sizes
 from support.system_calls import Fault
@@ -32,7 +33,7 @@ from jobs.contract.report import Reporter
 from jobs.rebuild import build_store, rebuild
 from jobs.rebuild.build_store import Workplace, staging_beside
 from jobs.spark.runner import Runner
-from storeformat.errors import DamagedLog, Refused, StoreFormatError, TotalsDisagree, UsageError, WriteFailed
+from storeformat.errors import DamagedLog, Refused, TotalsDisagree, UsageError, WriteFailed
 from storeformat.queues.consume_queue import pack_units
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage.durable import Content
@@ -40,12 +41,6 @@ from udfs.files.build import SCHEMA, BuildFiles, Totals, file_row
 
 # -------------------------------------------------------------------------------------------------------------- rebuild
 TOPIC = (TopicFilter("T"),)
-
-
-def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
-    with pytest.raises(StoreFormatError) as caught:
-        call()
-    return type(caught.value), str(caught.value), caught.value.advice
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from support.here import tasks_here
 from support.loading import ROOT, load_here
 from support.patching import stand_in
+from support.refusals import error_of
 from support.store_builder import LogBuilder
 
 from jobs.contract.options import LoadOptions, TopicFilter
@@ -25,7 +25,7 @@ from jobs.table import commits, load
 from jobs.table.commits import BrokerRows, BrokerState, recorded_by, recorded_state
 from jobs.table.load import Load, Window, first_doubt
 from storeformat import __version__
-from storeformat.errors import Refused, StoreFormatError, UsageError
+from storeformat.errors import Refused, UsageError
 from udfs.table import schemas
 from udfs.table.rows import Doubt
 
@@ -45,12 +45,6 @@ def log() -> LogBuilder:
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
-
-
-def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
-    with pytest.raises(StoreFormatError) as caught:
-        call()
-    return type(caught.value), str(caught.value), caught.value.advice
 
 
 def offsets(table: Path) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.patching import stand_in
+from support.refusals import error_of
 
 from jobs.table import messages_table
 from jobs.table.commits import (
@@ -30,7 +30,7 @@ from jobs.table.commits import (
     taken_away,
 )
 from jobs.table.messages_table import IDENTITY, MessagesTable, _is_free, create_table, open_table
-from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError, WriteFailed
+from storeformat.errors import MissingInput, NotAStore, Refused, WriteFailed
 from storeformat.record.dispatch import DispatchRules
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile, dataset_of
@@ -350,12 +350,6 @@ def test_a_table_is_made_where_there_is_nothing_or_a_log_without_a_version(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(exist_ok=True) if name.endswith("/") else path.touch()
     assert _is_free(str(tmp_path / "messages")) is free
-
-
-def error_of(call: Callable[[], object]) -> tuple[type[StoreFormatError], str, str | None]:
-    with pytest.raises(StoreFormatError) as caught:
-        call()
-    return type(caught.value), str(caught.value), caught.value.advice
 
 
 @pytest.mark.parametrize("name", messages_table.REQUIRED)
