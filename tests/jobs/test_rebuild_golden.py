@@ -17,7 +17,7 @@ from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.golden_differences import index_differences, queue_differences
 from support.rebuilding import options_for, rebuild_here, rules_of_release, verify_here
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.contract.options import PublishOptions, RestoreOptions, TopicFilter
 from jobs.contract.report import Reporter
@@ -145,10 +145,7 @@ def test_the_place_of_a_lost_message_leads_to_its_neighbours_unit(tmp_path: Path
     before = extended(root)
     (queue, units) = max(before.items(), key=lambda item: len(item[1]))
     for offset, size, *_ in [units[5], units[6], units[-3]]:
-        segment = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= offset)
-        with segment.open("r+b") as file:
-            file.seek(offset - int(segment.name))
-            file.write(bytes(size))
+        overwrite_log(root / "commitlog", offset, bytes(size))
     after = extended(Path(rebuild_here(root, tmp_path / "work", store.settings, on_damage="salvage").directory))
     assert after[queue] == [*units[:5], units[7], units[7], *units[7:-3], units[-2], *units[-2:]]
     assert {name: found for name, found in after.items() if name != queue} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.entry_log import HEAD, EntryLogBuilder, encode_entry
 from support.in_memory import Bytes
-from support.store_builder import Message, encode_record
+from support.store_builder import Message, encode_record, overwrite_log
 
 from storeformat.errors import NotAStore, RecordDefect
 from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from, search_certificate
@@ -238,10 +238,7 @@ def test_a_checkpoint_that_does_not_fit_the_log(tmp_path: Path) -> None:
 def zeroed(log: EntryLogBuilder, root: Path, *lost: int) -> None:
     """Zeros entries of a log, by their numbers."""
     for placed in (log.records[number] for number in lost):
-        base = (placed.offset - HEAD_SIZE) // SIZE * SIZE
-        with (root / "dledger-n0" / "data" / f"{base:020d}").open("r+b") as file:
-            file.seek(placed.offset - HEAD_SIZE - base)
-            file.write(bytes(placed.size + HEAD_SIZE))
+        overwrite_log(root / "dledger-n0" / "data", placed.offset - HEAD_SIZE, bytes(placed.size + HEAD_SIZE))
 
 
 @pytest.mark.parametrize(
@@ -280,9 +277,7 @@ def test_an_entry_with_a_wrong_number_is_not_counted(number: int, wrong: int, en
     log = a_log(22 if end == 20 else 20)
     log.write(tmp_path)
     starts = [placed.offset - HEAD_SIZE for placed in log.records]
-    with (tmp_path / "dledger-n0" / "data" / ("0" * 20)).open("r+b") as file:
-        file.seek(starts[number] + 8)
-        file.write(wrong.to_bytes(8, "big"))
+    overwrite_log(tmp_path / "dledger-n0" / "data", starts[number] + 8, wrong.to_bytes(8, "big"))
     found = committed_end(find_segments([str(tmp_path / "dledger-n0" / "data")], None), 19)
     assert (found.end, found.missing_from) == (None if end is None else starts[end], starts[number])
     assert found.note.startswith(f"entry 19 is committed, but the entries end after number {number - 1}")

@@ -353,3 +353,11 @@ class LogBuilder:
 
     def _segment(self, offset: int) -> bytearray:
         return self._segments.setdefault(offset - offset % self.segment_size, bytearray(self.segment_size))
+
+
+def overwrite_log(directory: Path, offset: int, data: bytes) -> None:
+    """Writes over what the files of a log have at a log offset, inside one of them."""
+    segment = max(path for path in directory.iterdir() if int(path.name) <= offset)
+    with segment.open("r+b") as file:
+        file.seek(offset - int(segment.name))
+        file.write(data)

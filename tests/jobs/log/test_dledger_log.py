@@ -15,6 +15,7 @@ from support.drilling import run_job
 from support.entry_log import HEAD, SIZE, EntryLogBuilder, a_log
 from support.reading import opened, queue_offsets, read, rebuilt
 from support.rebuilding import options_for, rebuild_here, verify_here
+from support.store_builder import overwrite_log
 
 from jobs.contract.options import (
     DamagePolicy,
@@ -46,9 +47,7 @@ from udfs.table.rows import RowRules
 
 
 def damage(root: Path, offset: int, new: bytes) -> None:
-    with (root / "dledger-n0" / "data" / f"{offset - offset % SIZE:020d}").open("r+b") as file:
-        file.seek(offset % SIZE)
-        file.write(new)
+    overwrite_log(root / "dledger-n0" / "data", offset, new)
 
 
 @settings(

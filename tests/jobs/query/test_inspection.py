@@ -12,7 +12,7 @@ import pytest
 from support import broker_model, golden
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
-from support.store_builder import LogBuilder, Message
+from support.store_builder import LogBuilder, Message, overwrite_log
 
 from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.report import Reporter
@@ -113,9 +113,8 @@ def test_records_do_not_pass_over_damage_in_silence(here: None, tmp_path: Path) 
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store, tmp_path)
     offsets = offsets_of(root, store)
-    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(offsets[20] + 4)
-        file.write(b"\xff" * (offsets[21] - offsets[20]))  # the record, and the head of the next one
+    # the record, and the head of the next one
+    overwrite_log(root / "commitlog", offsets[20] + 4, b"\xff" * (offsets[21] - offsets[20]))
     options = InspectOptions(store=str(root), from_offset=offsets[18], limit=10)
     with pytest.raises(DamagedLog) as damaged:
         inspection.run(options, Reporter(quiet=True))

@@ -15,7 +15,7 @@ from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.publishing import quiet
 from support.rebuilding import options_for, rules_of_release
-from support.store_builder import LogBuilder, Message
+from support.store_builder import LogBuilder, Message, overwrite_log
 from support.store_to_start import configure
 
 from jobs.contract.options import PublishOptions, VerifyOptions
@@ -104,9 +104,7 @@ def test_a_topic_that_was_created_anew_in_what_is_lost_keeps_none_of_its_earlier
         log.message(Message("U", body=bytes(40)))
     log.write(tmp_path)
     lost = log.records[20]
-    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(lost.offset)
-        file.write(b"\xa5" * lost.size)
+    overwrite_log(tmp_path / "commitlog", lost.offset, b"\xa5" * lost.size)
     built = made(tmp_path, tmp_path / "work", {}, on_damage="salvage")
     units = pairs_in(Path(built.directory) / "consumequeue")["default"]
     offsets = {name: UNIT.unpack(value)[0] for name, value in units.items() if name < key("U", 0, 0)}

@@ -16,7 +16,7 @@ from support.golden import GoldenStore
 from support.golden_differences import queue_differences
 from support.here import tasks_here
 from support.rebuilding import rebuild_here, rebuilt_files, rules_of_release
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.cli import command_line
 from jobs.contract.options import LogOptions, TopicFilter
@@ -39,9 +39,7 @@ def damaged_copy(store: GoldenStore, root: Path, *changes: tuple[int, bytes]) ->
     """A copy of a store's log with bytes changed at log offsets."""
     shutil.copytree(golden.unpack(store) / "commitlog", root / "commitlog")
     for offset, data in changes:
-        with (root / "commitlog" / f"{offset - offset % SEGMENT:020d}").open("r+b") as file:
-            file.seek(offset % SEGMENT)
-            file.write(data)
+        overwrite_log(root / "commitlog", offset, data)
     return root
 
 
@@ -227,9 +225,7 @@ def repaired(root: Path, log: LogBuilder, *changes: tuple[int, bytes], keep: boo
     """The repaired segments of a salvaged log that has other bytes at some offsets."""
     log.write(root)
     for offset, data in changes:
-        with (root / "commitlog" / f"{offset - offset % SMALL:020d}").open("r+b") as file:
-            file.seek(offset % SMALL)
-            file.write(data)
+        overwrite_log(root / "commitlog", offset, data)
     (root / "work").mkdir()
     sizes = {"maxHashSlotNum": 100, "maxIndexNum": 50}
     reading = rebuild_here(root, root / "work", sizes, on_damage="salvage", keep_crc_failures=keep).reading

@@ -19,7 +19,7 @@ from support import broker_model, golden, messages_model
 from support.broker_settings import BrokerSettings
 from support.golden import GoldenStore
 from support.rebuilding import SETTINGS, rules_of_release
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.report import views
 from jobs.table import datasource
@@ -175,10 +175,7 @@ def test_from_sql(spark: SparkSession, read: Any, log: LogBuilder, tmp_path: Pat
 def test_damage(read: Any, log: LogBuilder, tmp_path: Path, in_last_segment: bool) -> None:
     last = max(log.segments)
     damaged = [placed for placed in log.records if (placed.offset >= last) is in_last_segment][7]
-    base = damaged.offset - damaged.offset % log.segment_size
-    with (tmp_path / "store" / "commitlog" / f"{base:020d}").open("r+b") as file:
-        file.seek(damaged.offset - base + 4)
-        file.write(b"oops")
+    overwrite_log(tmp_path / "store" / "commitlog", damaged.offset + 4, b"oops")
     with pytest.raises(PySparkException, match="damaged"):
         read(tmp_path / "store", splitSize=3_000).collect()
     with pytest.raises(DamagedLog):

@@ -20,7 +20,7 @@ from support.drilling import run_job
 from support.hostile import KINDS, at_once, plant
 from support.killing import Ended, Killer
 from support.loading import load_here
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 from support.system_calls import Fault
 
 from storeformat.errors import DamagedLog, Refused
@@ -88,10 +88,7 @@ def test_rows_lie_in_the_order_of_their_queues(bench: Bench) -> None:
 
 def damage(bench: Bench, number: int) -> None:
     bench.log.write(bench.store)
-    place = bench.log.records[number].offset
-    with Path(bench.store, "commitlog", f"{place // SEGMENT * SEGMENT:020d}").open("r+b") as file:
-        file.seek(place % SEGMENT + 4)
-        file.write(b"oops")
+    overwrite_log(bench.store / "commitlog", bench.log.records[number].offset + 4, b"oops")
 
 
 def test_what_was_drafted_of_a_damaged_log_is_removed(bench: Bench) -> None:

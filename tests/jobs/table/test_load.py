@@ -18,7 +18,7 @@ from support.broker_settings import BrokerSettings
 from support.loading import SEGMENT, Bench, load_here
 from support.object_store import Bucket, serving
 from support.rebuilding import SETTINGS, rules_of_release
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.report import Reporter
@@ -176,9 +176,7 @@ def test_damage(bench: Bench) -> None:
     bench.messages(50)
     root = bench.log.write(bench.work / "broken")
     damaged = bench.log.records[30]
-    with Path(root, "commitlog", f"{0:020d}").open("r+b") as file:
-        file.seek(damaged.offset + 4)
-        file.write(b"oops")
+    overwrite_log(root / "commitlog", damaged.offset + 4, b"oops")
     with pytest.raises(DamagedLog):
         bench.load_of(root)
     report = bench.load_of(root, on_damage="stop")

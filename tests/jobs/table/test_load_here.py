@@ -16,7 +16,7 @@ from support.here import tasks_here
 from support.loading import ROOT, load_here
 from support.patching import stand_in
 from support.refusals import error_of
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.contract.options import LoadOptions, TopicFilter
 from jobs.contract.report import Reporter
@@ -294,13 +294,6 @@ def damaged_log() -> LogBuilder:
     return log
 
 
-def damage(root: Path, offset: int, content: bytes) -> None:
-    base = offset - offset % SEGMENT
-    with (root / "commitlog" / f"{base:020d}").open("r+b") as file:
-        file.seek(offset - base)
-        file.write(content)
-
-
 def rows(table: Path) -> list[Row]:
     found: list[Row] = deltalake.DeltaTable(str(table)).to_pyarrow_table().sort_by("commit_log_offset").to_pylist()
     return found
@@ -313,8 +306,8 @@ def values(found: list[Row]) -> list[Row]:
 def broken(log: LogBuilder, root: Path) -> tuple[int, int]:
     """Damages a record's head, and another one's queue id, which nothing checks; returns their offsets."""
     head, stray = log.records[10].offset, log.records[31].offset
-    damage(root, head, b"\xff" * 30)
-    damage(root, stray + 12, (77).to_bytes(4, "big"))
+    overwrite_log(root / "commitlog", head, b"\xff" * 30)
+    overwrite_log(root / "commitlog", stray + 12, (77).to_bytes(4, "big"))
     return head, stray
 
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from support.loading import SEGMENT, Bench
 from support.patching import stand_in
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 from support.store_to_start import StoreToStart
 
 from jobs.contract.options import LoadOptions
@@ -172,10 +172,7 @@ def test_rows_that_were_loaded_are_found_after_damage(tmp_path: Path) -> None:
     while log.end_offset < 6000:
         log.message(topic="T", body=b"a body of some bytes")
     root, damaged = log.write(tmp_path), log.records[2]
-    segment = root / "commitlog" / f"{0:020d}"
-    content = bytearray(segment.read_bytes())
-    content[damaged.offset + 4 : damaged.offset + 8] = b"oops"
-    segment.write_bytes(content)
+    overwrite_log(root / "commitlog", damaged.offset + 4, b"oops")
     options = LoadOptions(store=str(root), on_damage="salvage", table="", cluster="", broker="")
     store = open_store(options)
     whole = read_log(store, options, Runner())

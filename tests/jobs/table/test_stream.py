@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 
 from jobs.contract.options import LogOptions
 from jobs.log.opening import OpenedStore, open_store
@@ -188,9 +188,7 @@ def test_a_record_that_spans_the_offset_of_a_checkpoint(growing: Growing) -> Non
 def test_damage_ends_a_stream(growing: Growing) -> None:
     growing.grow(300)
     damaged = growing.log.records[60]
-    with (growing.root / "commitlog" / f"{0:020d}").open("r+b") as file:
-        file.seek(damaged.offset + 4)
-        file.write(b"oops")
+    overwrite_log(growing.root / "commitlog", damaged.offset + 4, b"oops")
     with pytest.raises(DamagedLog):
         growing.reader().latestOffset({"offset": 0}, ReadAllAvailable())
 
