@@ -169,9 +169,8 @@ def parse(arguments: Sequence[str], jobs: dict[str, Job]) -> tuple[str, job_opti
     parser = build_parser(jobs)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        add_arguments(one := Parser(), jobs[parsed.job].options)
-        near = nearest_names(unknown[0].partition("=")[0], re.findall("--[a-z-]+", one.format_help()))
-        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=_advice(near, f"{parser.prog} {parsed.job}"))
+        add_arguments(one := Parser(prog=f"{parser.prog} {parsed.job}"), jobs[parsed.job].options)
+        one.refuse(unknown)
     kind = jobs[parsed.job].options
     return parsed.job, job_options.from_arguments(QUESTIONS[parsed.kind] if kind is QueryOptions else kind, parsed)
 
@@ -318,7 +317,19 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, **settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given = args
+        return super().parse_known_args(args, namespace)
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        near = nearest_names(unknown[0].partition("=")[0], re.findall("--[a-z-]+", self.format_help()))
+        raise UsageError(f"unknown arguments: {' '.join(unknown)}", advice=_advice(near, self.prog))
+
     def error(self, message: str) -> NoReturn:
+        if "are required" in message and self._subparsers is None:  # perhaps because one is mistyped
+            options = [word for word in self._given if word.startswith("--")]
+            if unknown := [word for word in options if word.partition("=")[0] not in self._option_string_actions]:
+                self.refuse(unknown)
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near = nearest_names(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else []
         raise UsageError(message, advice=_advice(near, self.prog))

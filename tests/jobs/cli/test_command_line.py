@@ -143,6 +143,8 @@ class TestRunning:
         assert json.loads((tmp_path / "r.json").read_text()) == json.loads(said.out)
         assert said.err == f"error: {missing}\n  see ./spark-submit.sh inspect --help\n"
         assert main([*LINE, "--report="], JOBS) == 64
+        assert main(["inspect", "--stor", "S"], JOBS) == 64
+        assert "unknown arguments: --stor\n  is it --store or --set? see" in capsys.readouterr().err
 
     @pytest.mark.parametrize(("words", "named"), [([], list(JOBS)), (["inspect", "--help"], ["--from N", "inspect"])])
     def test_help(self, words: list[str], named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
