@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.contract.options import ReportOptions
 from jobs.contract.report import Report, Reporter, printable
 from jobs.report import page, views
-from jobs.report.views import BY_REAL_TOPIC, KEYS, Facts, Row, measure, moment, to_lines
+from jobs.report.views import BY_REAL_TOPIC, KEYS, Facts, measure, moment, to_lines
 from jobs.spark import session
 from jobs.spark.spark_errors import SparkError
 from jobs.table import messages_table
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Groups on the terminal; JSON, CSV (``MOST_GROUPS``) and the page have more."""
 MOST_IN_JSON = 10_000
+_IN_JSON = ("by", "messages", "bytes", "first_stored", "last_stored", "brokers", "groups_in_all")
 _MUCH = 256 << 20
 """Table bytes, about ten million messages, from which on Java's second compiler pays."""
 _FORMULA = re.compile('(^|;)([\\s"]*[=+@\uff1d\uff0b\uff0d\uff20-])')
@@ -51,7 +52,9 @@ def run(options: ReportOptions, reporter: Reporter) -> Report:
     if options.csv is not None:
         files.replace_bytes(locations.absolute(options.csv), to_csv(facts).encode())
     text = to_lines(facts, SHOWN, " (--csv and --json have the largest of them)")
-    return reporter.report("report", text=text, table=options.table, **facts_for_json(facts))
+    shown = {name: getattr(facts, name) for name in _IN_JSON}
+    shown |= {"groups": facts.groups[:MOST_IN_JSON]} | ({"checks": facts.checks} if facts.checks else {})
+    return reporter.report("report", text=text, table=options.table, **shown)
 
 
 def measured(options: ReportOptions, reporter: Reporter) -> Facts:
@@ -83,14 +86,15 @@ def narrow(spark: SparkSession, options: ReportOptions, names: Sequence[str]) ->
     """Limit the view ``messages`` to the report's rows; ends of runs become unknown where rows between are dropped."""
     from pyspark.sql import functions as f  # noqa: PLC0415  (with Spark alone)
 
-    rows, unknown = spark.table("messages"), set[str]()
+    rows = spark.table("messages")
     if options.broker is not None:
         rows = rows.where(f.col("broker") == options.broker)
     if options.begin is not None:
-        rows, unknown = rows.where(f.col("store_timestamp") >= f.lit(_calendar(options.begin))), {*schemas.RUNS}
+        rows = rows.where(f.col("store_timestamp") >= f.lit(_calendar(options.begin)))
     if options.end is not None:
-        rows, unknown = rows.where(f.col("store_timestamp") <= f.lit(_calendar(options.end))), {*schemas.RUNS}
-    rows = rows.withColumns(dict.fromkeys(unknown, f.lit(None).cast("int")))
+        rows = rows.where(f.col("store_timestamp") <= f.lit(_calendar(options.end)))
+    if options.begin is not None or options.end is not None:
+        rows = rows.withColumns(dict.fromkeys(schemas.RUNS, f.lit(None).cast("int")))
     rows.createOrReplaceTempView("messages")
     if not options.topics:
         return
@@ -128,21 +132,6 @@ def named(options: ReportOptions) -> str:
         *(f"topic {topic}" for topic in options.topics),
         *(f"{word} {moment(_calendar(at))} UTC" for word, at in times.items() if at is not None),
     ])  # fmt: skip
-
-
-def facts_for_json(facts: Facts) -> Row:
-    """Report fields; at most ``MOST_IN_JSON`` groups."""
-    return {
-        "by": facts.by,
-        "messages": facts.messages,
-        "bytes": facts.bytes,
-        "first_stored": facts.first_stored,
-        "last_stored": facts.last_stored,
-        "brokers": list(facts.brokers),
-        "groups": list(facts.groups[:MOST_IN_JSON]),
-        "groups_in_all": facts.groups_in_all,
-        **({"checks": facts.checks} if facts.checks else {}),
-    }
 
 
 def to_csv(facts: Facts) -> str:

@@ -107,9 +107,7 @@ def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str
     brokers, groups = found.pop("brokers"), found.pop("groups")
     in_all = len(groups)
     if in_all == MOST_GROUPS:
-        count = f"SELECT count(*) AS groups FROM (SELECT DISTINCT {keys} FROM storage_by_{by})"
-        ((counted,),) = answers(spark, [count])
-        in_all = counted["groups"]
+        in_all = spark.sql(f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM storage_by_{by})").collect()[0][0]
     return with_rates(Facts(by, brokers, groups, found, in_all))
 
 
@@ -434,12 +432,7 @@ def statements(text: str) -> list[str]:
     return [part.strip() for part in re.split(r";\s*(?:\n|$)", _COMMENT.sub("", text)) if part.strip()]
 
 
-def shuffle_partitions(size: int) -> int:
-    """Partitions for a shuffle of a table of ``size`` bytes."""
-    return max(1, min(-(-size // _BYTES_A_PARTITION), _MOST_PARTITIONS))
-
-
 def fit_session(spark: SparkSession, size: int) -> None:
-    """Set the session's shuffle partitions, unless the user has set them."""
+    """Set the session's shuffle partitions for a table of ``size`` bytes, unless the user has set them."""
     if spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS, OUR_DEFAULT) == OUR_DEFAULT and size < _UNKNOWN:
-        spark.conf.set(SHUFFLE_PARTITIONS, shuffle_partitions(size))
+        spark.conf.set(SHUFFLE_PARTITIONS, max(1, min(-(-size // _BYTES_A_PARTITION), _MOST_PARTITIONS)))
