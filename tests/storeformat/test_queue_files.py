@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.broker_model import CQ_UNIT, ConsumeQueue
 from support.refusals import refusal
 
 from storeformat.arrays import Bools, LogExtent, Structs, as_fields
@@ -34,25 +34,6 @@ from storeformat.store.rocksdb_queues import VALUE
 
 
 # ------------------------------------------------------------------------------------------------- consume queue
-@dataclass
-class Queue:
-    """A consume queue as ConsumeQueue#putMessagePositionInfo writes it, one put after the other; -1 is a pre-blank."""
-
-    units: list[int] = field(default_factory=list)
-    first: int | None = None
-
-    def put(self, queue_offset: int, message: int) -> None:
-        if queue_offset == 0:  # a new life of the topic: what the broker had was deleted with it
-            self.units, self.first = [], 0
-        if queue_offset < 0:
-            return
-        if self.first is None:
-            self.first = queue_offset
-            self.units = [-1] * queue_offset
-        if queue_offset == 0 or queue_offset >= len(self.units):
-            self.units.append(message)
-
-
 def cut(offsets: list[int], cuts: set[int]) -> list[tuple[int, int, int]]:
     """Runs (first queue offset, count, number of the first message): at every break of order, and at ``cuts``."""
     runs: list[tuple[int, int, int]] = []
@@ -111,11 +92,13 @@ def test_placement_is_that_of_one_put_after_the_other(
     expected = {}
     for queue in sorted(queues):
         offsets, cuts = queues[queue]
-        model = Queue()
+        model = ConsumeQueue(100 * CQ_UNIT.size)
         for message, offset in enumerate(offsets):
-            model.put(offset, message)
-        if model.first is not None:
-            expected[queue] = model.units
+            if offset >= 0:
+                model.put_message_position_info(message, 1, 0, offset)
+        if model.files:
+            units = CQ_UNIT.iter_unpack(model.files[0][: model.end])
+            expected[queue] = [-1 if size > 1 else message for message, size, _ in units]
         for first, count, message in cut(offsets, cuts):
             owners.append(queue)
             firsts.append(first)

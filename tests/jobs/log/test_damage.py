@@ -228,6 +228,12 @@ def test_it_is_damage_where_the_log_goes_on_in_the_next_segment() -> None:
     assert read_segments(log.segments, SEGMENT, "salvage", changes=zeros).losses.messages > 0
 
 
+def test_bytes_after_the_end_that_look_like_no_record_are_of_an_older_log() -> None:
+    log = a_log()
+    (stale,) = read_segments(log.segments, SEGMENT, changes=[(log.end_offset, b"\xa5" * 200)]).stale
+    assert (stale.begin, stale.end, stale.held_record) == (log.end_offset, log.end_offset + 200, False)
+
+
 # Ranges of the log that a scan has proven are read a second time: for rows, and for messages that are looked for
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

@@ -63,18 +63,6 @@ def test_without_the_library_nothing_is_known(
     assert "--with rocksdb" in " ".join(answer.lines())
 
 
-def test_what_lies_before_the_last_segments_is_not_dispatched_again(store: tuple[Path, dict[str, Any]]) -> None:
-    segments = sorted(int(path.name) for path in (store[0] / "commitlog").iterdir())
-    with ChangedDatabase(store[0]) as database:
-        database.end_at(segments[1] - 1)
-    for version, most, expected in (("5.5", "1", True), ("5.5", str(len(segments)), False), ("5.3", "1", False)):
-        (reason,) = [
-            *(one for one in asked(store, version, commitLogRecoverMaxNum=most).reasons if one.rule in RULES), None,
-        ][:1]  # fmt: skip
-        assert (reason is not None) == expected, (version, most)
-        assert reason is None or reason.unsafe
-
-
 @pytest.mark.parametrize("what", ["no pairs", "no database"])
 def test_an_empty_database_is_filled_from_the_last_segments_alone(
     store: tuple[Path, dict[str, Any]], what: str

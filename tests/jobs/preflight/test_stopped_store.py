@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 from support.patching import stand_in
 from support.start_cases import APART, Said, are, bad, note
 from support.start_damages import ORDERS, check, database, put, timers, unit, without
-from support.store_to_start import StoreToStart, healthy_store
+from support.store_to_start import StoreToStart, healthy_store, lock_held
 
 from jobs.preflight import configuration, files_and_space, offsets_and_timers, queues_and_log
 from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
@@ -129,16 +127,8 @@ def test_lengths_and_gaps(store: StoreToStart, segments: list[tuple[int, int]], 
 
 
 def test_a_store_in_use(store: StoreToStart) -> None:
-    script = (
-        "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, store.root / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_held(store.root):
         assert are(store.answer().reasons, bad("store_in_use", lock=f"{store.root}/lock"))
-        holder.communicate(b"\n")
     with broker_lock.hold(str(store.root / "lock"), create=False):
         assert store.reasons("store_in_use") == []  # its own
 

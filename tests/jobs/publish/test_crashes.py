@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.killing import Killer
@@ -18,39 +15,8 @@ from support.patching import stand_in
 from support.publishing import Case, Snapshot, after_publish, contents, cut_the_log, make_case, manifest, snapshot
 
 from storeformat.errors import Refused, WriteFailed
-from storeformat.storage import broker_lock, durable, files, local_files
+from storeformat.storage import durable
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
-
-MODULES = (broker_lock, durable, durable, files, local_files, files)
-CHANGES = ("chmod", "fsync", "ftruncate", "makedirs", "mkdir", "pwrite", "rename", "replace", "rmdir",
-           "unlink", "utime", "write")  # fmt: skip
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-
-
-class Died(BaseException):
-    """No handler of exceptions sees a kill."""
-
-
-@contextmanager
-def dying(before: int) -> Iterator[None]:
-    """Change number ``before`` (from 0) of the storage modules raises ``Died``, and so does each after it."""
-    numbers = itertools.count()
-
-    def last_words(change: Callable[..., Any]) -> Callable[..., Any]:
-        def tried(*given: Any, **more: Any) -> Any:
-            if next(numbers) >= before:
-                raise Died
-            return change(*given, **more)
-
-        return tried
-
-    def opened(path: Any, flags: int, *given: Any, **more: Any) -> int:
-        return int((last_words(os.open) if flags & WRITING else os.open)(path, flags, *given, **more))
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in MODULES:
-            stand_in(patch, module, "os", open=opened, **{name: last_words(getattr(os, name)) for name in CHANGES})
-        yield
 
 
 def killed_publish(killer: Killer, case: Case, number: int) -> bool:
@@ -74,35 +40,23 @@ def recover_to_old(case: Case) -> None:
             case.restore()
 
 
-def died(act: Callable[[], object], number: int) -> bool:
-    """Whether a publish or restore came to its change of that number, and died there."""
-    try:
-        with dying(number):
-            act()
-    except Died:
-        return True
-    return False
+EVERYWHERE = pytest.mark.parametrize(
+    ("name", "step"),
+    [("small", 3), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("small", "original"))],
+)
+"""A kill before each third change, in the slow run before each, of a broker's store, too."""
 
 
-STEP = pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
-"""In this process, before each third change, in the slow run before each."""
-
-
-@STEP
-def test_a_publish_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path, step: int) -> None:
-    check_publishes(small, range(0, 1000, step), tmp_path, lambda case, number: died(case.publish, number))
-
-
-def test_a_publish_killed_anywhere_ends_old_or_new(faults: tuple[Case, range], killer: Killer, tmp_path: Path) -> None:
-    check_publishes(*faults, tmp_path, lambda case, number: killed_publish(killer, case, number))
-
-
-def check_publishes(whole: Case, numbers: range, tmp_path: Path, dies: Callable[[Case, int], bool]) -> None:
+@EVERYWHERE
+def test_a_publish_killed_anywhere_ends_old_or_new(
+    name: str, step: int, request: pytest.FixtureRequest, killer: Killer, tmp_path: Path
+) -> None:
+    whole: Case = request.getfixturevalue(name)
     old, new, out = snapshot(whole.root), after_publish(whole), snapshot(whole.out)
     everything = contents(whole.root, whole.out)
-    for number in numbers:
+    for number in range(0, 1000, step):
         case = whole.copy(tmp_path / "case")
-        if not dies(case, number):
+        if not killed_publish(killer, case, number):
             break
         again = Case(case.root, case.out)
         shutil.copytree(tmp_path / "case", tmp_path / "twin")
@@ -145,22 +99,17 @@ def test_a_database_swapped_in_ends_old_or_new(name: str, step: int, killer: Kil
     assert number > 20
 
 
-@STEP
-def test_a_restore_that_dies_anywhere_ends_old_or_new(small: Case, tmp_path: Path, step: int) -> None:
-    check_restores(small, range(0, 1000, step), tmp_path, lambda case, number: died(case.restore, number))
-
-
-def test_a_restore_killed_anywhere_ends_old_or_new(faults: tuple[Case, range], killer: Killer, tmp_path: Path) -> None:
-    check_restores(*faults, tmp_path, lambda case, number: killed_restore(killer, case, number))
-
-
-def check_restores(whole: Case, numbers: range, tmp_path: Path, dies: Callable[[Case, int], bool]) -> None:
+@EVERYWHERE
+def test_a_restore_killed_anywhere_ends_old_or_new(
+    name: str, step: int, request: pytest.FixtureRequest, killer: Killer, tmp_path: Path
+) -> None:
+    whole: Case = request.getfixturevalue(name)
     old, new, everything = snapshot(whole.root), after_publish(whole), contents(whole.root, whole.out)
     published = whole.copy(tmp_path / "published")
     published.publish()
-    for tried, number in enumerate(numbers):
+    for tried, number in enumerate(range(0, 1000, step)):
         case = published.copy(tmp_path / "case")
-        if not dies(case, number):
+        if not killed_restore(killer, case, number):
             break
         finished = snapshot(case.root) == old and not unfinished(case)
         if tried % 3 == 1:  # somebody publishes another rebuild instead
@@ -363,8 +312,7 @@ def test_changes_reach_the_disk_in_order(case: Case, monkeypatch: pytest.MonkeyP
 
     if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc")
-    for module in (durable, durable):
-        stand_in(monkeypatch, module, "os", rename=note_rename, replace=note_replace, fsync=note_fsync)
+    stand_in(monkeypatch, durable, "os", rename=note_rename, replace=note_replace, fsync=note_fsync)
     built = [str(path) for path in case.out.rglob("*")]
     case.publish()
     root, backup = str(case.root), str(case.backups[0])
