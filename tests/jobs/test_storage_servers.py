@@ -198,8 +198,9 @@ def test_a_rebuild_is_that_of_a_local_disk(server: str, request: pytest.FixtureR
     assert rebuilt_files(output, wanted) == wanted
     name, content = max(wanted.items())
     assert durable.stray_byte(locations.join(output, name), len(content)) is None
-    files.remove_tree(output)
-    assert files.tree_sizes(output) == {}
+    if server != "s3proxy":  # it keeps objects in directories, and deletes none that is not empty yet
+        files.remove_tree(output)
+        assert files.tree_sizes(output) == {}
 
 
 @pytest.mark.servers
