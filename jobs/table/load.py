@@ -569,12 +569,9 @@ def _parts_with(
     for segment in reversed(store.segments):
         inside = [offset for offset in offsets if segment.base <= offset < min(segment.end, reading.begin)]
         if inside:
-            yield inside, _chain_to(segment, inside[-1], replace(rules, check_crc=False))
-
-
-def _chain_to(segment: Segment, last: int, rules: DecodeRules) -> Iterator[RecordBlock]:
-    with files.RangeReader(segment.path) as reader:
-        yield from chain_from(BlockWindow(reader, segment), segment.base, rules, stop=last + 1)
+            with files.RangeReader(segment.path) as reader:
+                window, unchecked = BlockWindow(reader, segment), replace(rules, check_crc=False)
+                yield inside, iter(chain_from(window, segment.base, unchecked, stop=inside[-1] + 1))
 
 
 def _records_at(store: OpenedStore, blocks: Iterable[RecordBlock], offsets: Sequence[int]) -> list[Row]:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from storeformat.errors import Refused
+from storeformat.errors import MissingInput, Refused
 from storeformat.storage import files, locations
 from storeformat.storage.local_files import scanned
 
@@ -81,16 +81,9 @@ def is_live(path: str) -> bool:
     """True if a process holds this lock (Linux only, local files). Does not take it."""
     if sys.platform != "linux" or not locations.is_local(path):
         return False
-    with (
-        suppress(OSError),  # no such file, or a file system without locks
-        open(locations.local_path(path), "rb", buffering=0, opener=_without_waiting) as file,
-    ):
+    with suppress(MissingInput), files.opened(path) as file:  # no such file, or a file system without locks
         return _asked(file.fileno()) is not None
     return False
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait
 
 
 def mapped_by(directory: str) -> int | None:
