@@ -3,10 +3,9 @@
 It reads ends of queues, configuration, checkpoint and the last part of the log, and starts no Spark: a line in
 systemd's ``ExecCondition`` can wait for it. Exit code 0 is safe, with or without notes, 1 is not.
 
-Another copy of the log, of a slave or a member of the group: which is longer, and what is lost with this start.
-
-Replicated logs are alike up to a point and differ from there on, for records carry the time when they were stored: the
-last record that both have is compared first. Damage in the middle of a copy is for ``inspect --replica``.
+A ``Replica`` is the log of a slave or of a member of the group: which is longer, and what does this start lose? Such
+logs are alike up to a point and differ from there on, for records carry the time when they were stored: the last record
+that both have is compared first. Damage in the middle of a copy is for ``inspect --replica``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 Unlike staging directories (``files``), files of a store change under their own names, so the order in which changes
 reach the disk is part of each function's contract.
 
-Content of a file: bytes up to a point, and only zeros after it.
-
-A broker's queue and index files have a fixed length set by ``MappedFile``; the unwritten rest is a hole. A file is
+A broker's queue and index files have a fixed length set by ``MappedFile``; the unwritten rest is a hole. Such a file is
 described by length, end of data, and SHA-256 of the data. Checks cover the rest too: holes (``SEEK_DATA``) are not
 read, other ranges are compared with zeros.
 """

@@ -4,10 +4,8 @@ Storage is ``pyarrow.fs``: ``s3://`` (or ``s3a://``), ``hdfs://``, ``gs://`` and
 after a ``?`` and credentials from the environment. An object store has no rename and no append: an object exists
 complete or not at all. Local files are written sparse. Streams disable pyarrow's compression by file name (.gz).
 
-Status of local files without opening them: length, owner, mode, modification time, free space, mounts.
-
-A broker's start depends on these: it opens files for writing as one user, maps whole segments, and deletes by
-modification time and disk usage.
+The status of a local file is read without opening it. A broker's start depends on owner, mode and length, for it opens
+files for writing as one user and maps whole segments; what it deletes, on modification time and disk usage.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ JVM, which costs several times as much a row. The driver's commit (``jobs.table.
 table; leftovers of a killed task are in no version, and VACUUM removes them.
 
 A ``DraftTask`` writes while it proves its split: the driver judges the chain through all splits, commits the files of
-proven ones, and removes the others (``jobs.table.drafts``).
+proven ones, and removes the others (``jobs.table.commits``).
 
 =====================  ============================================================================================
 path                   ``store_date=2026-11-21/part-<range>-<run>-<random>.<codec>.parquet``, much as Spark names files

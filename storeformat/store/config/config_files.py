@@ -19,8 +19,8 @@ and light queues, which are not topics. A broker does not start with queues in t
 
 ``consumerOffset.json`` has the offset of the next message to read; only for the revive group (PopReviveService) that of
 the last one read. A broker writes it every 5 s (``flushConsumerOffsetInterval``), in place and without a sync, after
-copying it to ``.bak``: a power cut leaves it torn, empty or zero. Text before a tear is valid, but only closed objects
-count, because a number may be cut in two. Mirrors ConsumerOffsetManager#encode and #decode, and those of
+copying it to ``.bak``: a power cut leaves it torn, empty or zero. Before a tear the text is valid, but a number counts
+only with what follows it, because it may be cut in two. Mirrors ConsumerOffsetManager#encode and #decode, and those of
 LmqConsumerOffsetManager (4.9.3 to 5.5.0), which has a light group's offset for all queues in a table of its own.
 """
 
