@@ -196,7 +196,7 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
         if rebuilding.on_damage == "salvage":
-            lines.append("then, in a second publish, offsets, delay levels and timers beyond the repaired log")
+            lines.append("then, if offsets, delay levels or timers lie beyond the repaired log: these, in a second publish")
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 
