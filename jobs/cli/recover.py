@@ -195,8 +195,8 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
-        if rebuilding.on_damage == "salvage":
-            lines.append("then, if offsets, delay levels or timers lie beyond the repaired log: these, in a second publish")
+        beyond = "if offsets, delay levels or timers lie beyond the repaired log"
+        lines += [f"then, {beyond}: these, in a second publish"] if rebuilding.on_damage == "salvage" else []
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 
