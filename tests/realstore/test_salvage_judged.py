@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.real_store import FEATURES, RELEASES, Opened, RealStore, Store, put_derived, wiped_copy
 from support.rebuilding import preflight_here, rebuild_here, rules_of_release, verify_here
+from support.store_builder import overwrite_log
 from support.store_to_start import as_fastjson
 
 from jobs.preflight.stopped_store import Reason
@@ -32,9 +33,7 @@ def damaged_copy(store: Store, root: Path) -> Path:
     shutil.copytree(store.root / "commitlog", root / "commitlog")
     segments = sorted((root / "commitlog").iterdir())
     for segment, (begin, data) in zip(segments, ((20_000, bytes(700)), (30_000, b"\xff")), strict=False):
-        content = bytearray(segment.read_bytes())
-        content[begin : begin + len(data)] = data
-        segment.write_bytes(content)
+        overwrite_log(root / "commitlog", int(segment.name) + begin, data)
     return root
 
 
@@ -88,10 +87,8 @@ def with_a_damaged_offset(store: Store, root: Path) -> Path:
     """A copy of the log in which the second record of the last segment claims to lie at 0."""
     shutil.copytree(store.root / "commitlog", root / "commitlog")
     segment = max(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()[:8]))
-    content = bytearray(segment.read_bytes())
-    at = int.from_bytes(content[:4], "big") + 28
-    content[at : at + 8] = bytes(8)
-    segment.write_bytes(content)
+    second = int(segment.name) + int.from_bytes(segment.read_bytes()[:4], "big")
+    overwrite_log(root / "commitlog", second + 28, bytes(8))
     return root
 
 

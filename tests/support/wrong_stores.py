@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.planting import flip
 from support.real_store import Opened
 from support.rebuilding import preflight_here, rebuild_here
 from support.start_damages import NO_QUEUES, NO_SEGMENTS, Damage, folder, put, without
-from support.store_builder import LogBuilder
+from support.store_builder import LogBuilder, overwrite_log
 from support.store_to_start import StoreToStart
 
 from jobs.preflight.stopped_store import Answer
@@ -120,27 +121,18 @@ def fillers_alone(root: Path, facts: Facts) -> None:
 def damaged_log(root: Path, facts: Facts) -> None:
     """One bit of a body, in the last segment that has some records after it."""
     offset = facts.offsets[-LAG]
-    path = root / "commitlog" / f"{offset // SEGMENT * SEGMENT:020d}"
-    data = bytearray(path.read_bytes())
-    data[offset % SEGMENT + 8] ^= 1  # of the CRC
-    path.write_bytes(bytes(data))
+    flip(root / "commitlog" / f"{offset // SEGMENT * SEGMENT:020d}", offset % SEGMENT + 8)  # of the CRC
 
 
 def damaged_before(root: Path, facts: Facts) -> None:
     """The same in the first segment, to which no start after a clean stop goes back."""
-    path = root / "commitlog" / f"{0:020d}"
-    data = bytearray(path.read_bytes())
-    data[facts.offsets[LAG] + 8] ^= 1
-    path.write_bytes(bytes(data))
+    flip(root / "commitlog" / f"{0:020d}", facts.offsets[LAG] + 8)
 
 
 def torn_tail(root: Path, facts: Facts) -> None:
     source = facts.offsets[0]
     record = (root / "commitlog" / f"{source // SEGMENT * SEGMENT:020d}").read_bytes()[source % SEGMENT :][:90]
-    path = root / "commitlog" / f"{facts.end // SEGMENT * SEGMENT:020d}"
-    data = bytearray(path.read_bytes())
-    data[facts.end % SEGMENT : facts.end % SEGMENT + 90] = record
-    path.write_bytes(bytes(data))
+    overwrite_log(root / "commitlog", facts.end, record)
 
 
 def segment_missing(root: Path, facts: Facts) -> None:

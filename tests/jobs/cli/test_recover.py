@@ -23,7 +23,8 @@ from support.here import tasks_here
 from support.hostile import BATCH, INDEX_HEADER, KINDS, RECORD, UNIT, at_once, in_a_child, last_unit, overwrite, plant
 from support.report_facts import facts
 from support.start_cases import ROWS, Row
-from support.store_to_start import StoreToStart, healthy_store
+from support.store_builder import overwrite_log
+from support.store_to_start import SEGMENT, StoreToStart, healthy_store
 
 from jobs.cli import demo
 from jobs.cli.command_line import main
@@ -108,9 +109,7 @@ def test_a_damaged_log_is_repaired_beside_it(
     store, replica = healthy_store(tmp_path / "store", 100), tmp_path / "replica"
     shutil.copytree(store.root, replica)
     (replica / "lock").unlink(missing_ok=True)
-    content = bytearray(store.segment(1).read_bytes())
-    content[200:260] = b"\xff" * 60
-    store.segment(1).write_bytes(content)
+    overwrite_log(store.root / "commitlog", SEGMENT + 200, b"\xff" * 60)
     (store.root / "abort").touch()
     done = recover(store, "--yes", *(["--replica", replica] if with_replica else []))
     log = store.root / "commitlog-repaired-0"

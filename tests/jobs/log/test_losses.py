@@ -15,7 +15,7 @@ from support.golden import GoldenStore
 from support.reading import opened, read_segments
 from support.rebuilding import options_for, rebuild_here, rules_of_release
 from support.rocksdb_stores import with_database
-from support.store_builder import LogBuilder, Message, Placed
+from support.store_builder import LogBuilder, Message, Placed, overwrite_log
 
 from jobs.contract.options import LogOptions
 from jobs.log.log_scan import LogReading
@@ -260,12 +260,8 @@ def test_what_is_no_older_log_after_the_end_is_lost_where_queues_say_so(tmp_path
     units = np.concatenate([np.frombuffer(path.read_bytes(), [("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
                             for path in (root / "consumequeue").glob("*/*/0*")])  # fmt: skip
     first, *_, end = sorted(int(at) for at in units["offset"][units["size"] > 0])[-3:]
-    for path in (root / "commitlog").iterdir():
-        content, begin = bytearray(path.read_bytes()), int(path.name)
-        for at in (first, end):
-            if begin <= at < begin + len(content):
-                content[at - begin + 4] ^= 0xFF
-        path.write_bytes(content)
+    for at in (first, end):
+        overwrite_log(root / "commitlog", at + 4, b"?")
     reading = read_store(root, settings)
     assert reading.losses.messages == 2  # the one between them survived
     assert reading.is_damaged
@@ -324,10 +320,8 @@ def a_store(root: Path, *lost: Message, after: Message) -> LogBuilder:
     built = rebuild_here(root, root.parent / "made", {"mappedFileSizeCommitLog": SIZE, "maxHashSlotNum": 100,
                                                       "maxIndexNum": 100})  # fmt: skip
     shutil.copytree(Path(built.directory) / "consumequeue", root / "consumequeue")
-    path = root / "commitlog" / f"{0:020d}"
-    content = bytearray(path.read_bytes())
-    content[damaged[0].offset : damaged[-1].end] = b"\xff" * (damaged[-1].end - damaged[0].offset)
-    path.write_bytes(content)
+    begin, end = damaged[0].offset, damaged[-1].end
+    overwrite_log(root / "commitlog", begin, b"\xff" * (end - begin))
     return log
 
 

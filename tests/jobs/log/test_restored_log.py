@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import entry_log
 from support.drilling import run_job
-from support.store_builder import LogBuilder, Message
+from support.store_builder import LogBuilder, Message, overwrite_log
 
 from jobs.contract.options import LogOptions
 from jobs.contract.report import Reporter
@@ -47,10 +47,7 @@ def segment(root: Path, number: int) -> Path:
 
 
 def spoil(root: Path, offset: int, data: bytes = b"\xff" * 200) -> None:
-    path = segment(root, offset // SIZE)
-    content = bytearray(path.read_bytes())
-    content[offset % SIZE : offset % SIZE + len(data)] = data
-    path.write_bytes(content[:SIZE])
+    overwrite_log(root / "commitlog", offset, data[: SIZE - offset % SIZE])
 
 
 def whole(root: Path, work: Path, *replicas: Path, refuses: bool = True, **more: Any) -> tuple[Restored, Any]:

@@ -13,7 +13,8 @@ import pytest
 from support.broker_check import DispatchRequest
 from support.broker_model import CQ_UNIT, walk
 from support.broker_settings import BrokerSettings
-from support.store_builder import LogBuilder
+from support.planting import flip
+from support.store_builder import LogBuilder, overwrite_log
 from support.store_to_start import QUEUE_FILE, SEGMENT, finished
 
 # ---------------------------------------------------------------------------------------------------------- start model
@@ -251,21 +252,16 @@ class Trial:
         record = self.random.choice([record for record in self.log.records if record.message.body] or self.log.records)
         path = self.store.root / "commitlog" / f"{record.offset // SEGMENT * SEGMENT:020d}"
         if path.exists():
-            data = bytearray(path.read_bytes())
-            place = record.offset % SEGMENT + 8
-            if place < len(data):
-                data[place + 3] ^= 1
-                path.write_bytes(bytes(data))
+            if record.offset % SEGMENT + 8 < path.stat().st_size:
+                flip(path, record.offset % SEGMENT + 11)
             self.expected.pop(record.offset, None)
 
     def tear(self) -> None:
         end = self.log.end_offset
         path = self.store.root / "commitlog" / f"{end // SEGMENT * SEGMENT:020d}"
         if path.exists() and path.stat().st_size == SEGMENT:
-            data = bytearray(path.read_bytes())
             torn = (struct.pack(">iI", 200, 0xDAA320A7) + b"\x01" * 60)[: SEGMENT - end % SEGMENT]
-            data[end % SEGMENT : end % SEGMENT + len(torn)] = torn
-            path.write_bytes(bytes(data))
+            overwrite_log(path.parent, end, torn)
 
     def stray(self) -> None:
         (self.store.root / "commitlog" / "notes").write_text("x")

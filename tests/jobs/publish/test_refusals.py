@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.planting import flip
 from support.publishing import (
     STORE,
     Case,
@@ -36,19 +37,13 @@ from storeformat.storage import broker_lock, files
 # ------------------------------------------------------------------------------------------------------------- refusals
 def flip_a_byte(case: Case) -> None:
     path = own_bytes(min((case.out / "index").iterdir()))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip(path, path.stat().st_size // 2)
 
 
 def write_after_the_data(case: Case) -> None:
     """One bit in the last byte of a queue file, which is a hole in all other files."""
     queues = sorted((case.out / "consumequeue").glob("*/*/*"))
-    path = own_bytes(next(path for path in queues if not any(path.read_bytes()[-100:])))
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(size - 1)
-        file.write(b"\x80")
+    flip(own_bytes(next(path for path in queues if not any(path.read_bytes()[-100:]))), -1, 0x80)
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:

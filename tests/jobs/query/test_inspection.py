@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import broker_model, golden
-from support.broker_settings import BrokerSettings
+from support import golden
 from support.golden import GoldenStore
-from support.store_builder import LogBuilder, Message, overwrite_log
+from support.planting import flip
+from support.store_builder import ROLLBACK, LogBuilder, Message, overwrite_log
 
 from jobs.contract.options import InspectOptions, TopicFilter
 from jobs.contract.report import Reporter
@@ -23,58 +22,14 @@ from storeformat.errors import DamagedLog
 
 pytestmark = pytest.mark.golden
 
-STORES = [store for store in golden.stores("plain") if store.name in ("base-clean-5.3.3", "stale-blank-4.9.8")]
-
 
 def options_of(store: GoldenStore, **more: object) -> InspectOptions:
     sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
     return InspectOptions(store=str(golden.unpack(store)), settings=sizes, **more)
 
 
-@pytest.mark.parametrize("store", STORES, ids=str)
-def test_contents(store: GoldenStore) -> None:
-    options = options_of(store, split_size=5_000)
-    opened = open_store(options)
-    reading = read_log(opened, options, Runner())
-    contents = inspection.contents(opened, reading, options)
-    settings = BrokerSettings.of(store.version, store.settings)
-    requests = list(broker_model.walk(broker_model.read_segments(golden.unpack(store)), settings))
-    assert sum(row["messages"] for row in contents["segments"]) == store.entry["counts"]["messages"]
-    assert sum(row["bytes"] for row in contents["segments"]) == sum(request.msg_size for request in requests)
-    queued = [request for request in requests if request.transaction_type in (0, 8)]
-    assert {row["topic"]: (row["queues"], row["queued_messages"]) for row in contents["topics"]} == {
-        topic: (
-            len({request.queue_id for request in queued if request.topic == topic}),
-            sum(request.topic == topic for request in queued),
-        )
-        for topic in {request.topic for request in queued}
-    }
-
-
 def offsets_of(root: Path, store: GoldenStore) -> list[int]:
     return sorted(golden.chain(root, store))
-
-
-@pytest.mark.parametrize("store", STORES, ids=str)
-def test_records_from_an_offset(store: GoldenStore) -> None:
-    root = golden.unpack(store)
-    offsets = offsets_of(root, store)
-    opened = open_store(options_of(store))
-    rows = list(inspection.records_from(opened, options_of(store)))
-    assert [row["commit_log_offset"] for row in rows] == offsets
-    middle = offsets[len(offsets) // 2]
-    later = list(inspection.records_from(opened, options_of(store, from_offset=middle - 1, bodies=True)))
-    assert [row["commit_log_offset"] for row in later] == offsets[len(offsets) // 2 :]
-    segment = (root / "commitlog" / f"{later[0]['commit_log_offset'] // 65_536 * 65_536:020d}").read_bytes()
-    (size,) = struct.unpack_from(">i", segment, later[0]["commit_log_offset"] % 65_536)
-    assert later[0]["size"] == size
-    assert "body" in later[0]
-    assert "body" not in rows[0]
-    topic = rows[0]["topic"]
-    one_queue = options_of(store, topics=(TopicFilter(topic, rows[0]["queue_id"]),))
-    assert [row for row in rows if (row["topic"], row["queue_id"]) == (topic, rows[0]["queue_id"])] == list(
-        inspection.records_from(opened, one_queue)
-    )
 
 
 @pytest.fixture
@@ -87,10 +42,7 @@ def test_records_kept_in_spite_of_their_bodies(tmp_path: Path, here: None) -> No
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store, tmp_path)
     first = next(at for at in offsets_of(root, store) if at > 0)
-    log = root / "commitlog" / f"{0:020d}"
-    content = bytearray(log.read_bytes())
-    content[first + 90] ^= 1
-    log.write_bytes(content)
+    flip(root / "commitlog" / f"{0:020d}", first + 90)
     sizes = tuple((name, str(store.settings[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
     options = InspectOptions(store=str(root), settings=sizes, on_damage="salvage", keep_crc_failures=True)
     reading = read_log(open_store(options), options, Runner())
@@ -135,6 +87,7 @@ def test_topics_with_batch_queues(tmp_path: Path) -> None:
         log.inner_batch(Message(topic="Batched"), count)
     log.message(topic="Batched", queue_id=1)
     log.message(topic="Plain")
+    log.message(topic="Plain", sys_flag=ROLLBACK)
     options = InspectOptions(store=str(log.write(tmp_path)), batch_topics=("Batched",))
     opened = open_store(options)
     assert inspection.contents(opened, read_log(opened, options, Runner()), options)["topics"] == [
@@ -176,6 +129,15 @@ def test_which_are_shown(
     report = inspection.run(InspectOptions(store=str(root), **{**given, **places}), Reporter(quiet=True))
     assert [row["commit_log_offset"] for row in report["records"]] == offsets[expected]
     assert (report["job"], report["status"], report["messages"]) == ("inspect", "ok", len(offsets[expected]))
+
+
+def test_records_from_within_one_on(placed: tuple[Path, list[int]]) -> None:
+    root, offsets = placed
+    options = InspectOptions(store=str(root), from_offset=offsets[4] + 1, limit=1)
+    for bodies, body in ((False, None), (True, "\0" * 200)):
+        (row,) = inspection.run(replace(options, bodies=bodies), Reporter(quiet=True))["records"]
+        assert (row["commit_log_offset"], row["size"]) == (offsets[5], offsets[6] - offsets[5])
+        assert (row.get("body"), "body" in row) == (body, bodies)
 
 
 def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import golden
 from support.golden import GoldenStore
-from support.rebuilding import SETTINGS, rebuild_here, rules_of_release
+from support.rebuilding import SETTINGS, rules_of_release
 
-from jobs.cli import command_line
 from jobs.contract.options import QUESTIONS, QueryOptions
 from jobs.contract.report import Reporter
 from jobs.log.opening import open_store
@@ -112,23 +110,6 @@ def test_batch_queues_and_the_log_say_the_same(store: GoldenStore) -> None:
         assert (beyond["found"], beyond.exit_code) == (0, 1)
 
 
-def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = str(golden.unpack("base-clean-5.3.3"))
-    sizes = ["--set", "maxHashSlotNum=100", "--set", "maxIndexNum=60"]
-    place = ["--topic", "A", "--queue", "0", "--offset"]
-    assert command_line.main(["query", "--store", root, "offset", *place, "3", *sizes]) == 0
-    assert command_line.main(["query", "--store", root, "offset", *place, "99999", *sizes]) == 1
-    assert command_line.main(["query", "--store", root, "id", "12", *sizes]) == 64
-    assert command_line.main(["query", "--store", root, "offset", "--topic", "B", "--queue", "9", "--offset", "0"]) != 0
-    assert "Traceback" not in capsys.readouterr().err
-    export = str(tmp_path / "a.jsonl")
-    assert command_line.main(["query", "--store", root, "list", "--topic", "A", "--export", export, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["found"] == len(Path(export).read_text(encoding="utf-8").splitlines())
-    assert command_line.main(["query", "list", "--topic", "A", "--begin", str(2**60), "--store", root]) == 1
-    assert command_line.main(["query", "list", "--topic", "A", "--group", "g", "--store", root]) == 64
-    assert command_line.main(["query", "lag", "--store", root]) == 66
-
-
 def test_a_queue_whose_messages_are_gone_begins_at_its_end(tmp_path: Path) -> None:
     (store,) = golden.stores(lambda store: store.name == "base-clean-5.1.4")
     root = golden.unpack(store, tmp_path)
@@ -146,12 +127,10 @@ def test_a_queue_whose_messages_are_gone_begins_at_its_end(tmp_path: Path) -> No
 def roots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The store as its broker left it, and the same with its queues in a database."""
     pytest.importorskip("rocksdict")
-    files = golden.unpack(STORE, tmp_path_factory.mktemp("files"))
-    other, work = golden.unpack(STORE, tmp_path_factory.mktemp("rocksdb")), tmp_path_factory.mktemp("work")
-    built = rebuild_here(other, work, {**STORE.settings, "storeType": "defaultRocksDB"})
-    shutil.rmtree(other / "consumequeue")
-    shutil.move(Path(built.directory) / "consumequeue", other / "consumequeue")
-    return files, other
+    from support.rocksdb_stores import with_database
+
+    other, _ = with_database(STORE.name, tmp_path_factory.mktemp("rocksdb"))
+    return golden.unpack(STORE, tmp_path_factory.mktemp("files")), other
 
 
 def ask_root(root: Path, kind: str, **question: Any) -> dict[str, Any]:

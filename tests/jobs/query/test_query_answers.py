@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.here import tasks_here
+from support.planting import flip
 from support.rebuilding import rebuild_here
 from support.store_builder import ROLLBACK, LogBuilder, Message, Placed
 
@@ -205,8 +206,7 @@ def test_units_that_lead_nowhere_are_noted(placed: tuple[Path, list[Placed]], tm
         "notes": ["some units point beyond the end of the log, and are not listed: verify says which"],
     }  # fmt: skip
     log = next((root / "commitlog").iterdir())
-    content = log.read_bytes()
-    log.write_bytes(content[:8] + bytes([content[8] ^ 1]) + content[9:])  # a checksum
+    flip(log, 8)  # a checksum
     assert ask(root, "list", topic="T", queue_id=1) == {
         "found": 2, "messages": [records[SECOND].offset, records[LAST].offset], "lost_units": 1,
         "notes": ["some units lead to no sound message: verify says which"],

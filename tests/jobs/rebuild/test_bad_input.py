@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from support import golden
 from support.here import tasks_here
+from support.planting import flip
 from support.rebuilding import rebuild_here
 from support.store_builder import LogBuilder, Message
 
@@ -290,14 +290,10 @@ def test_output_that_is_a_link_to_an_empty_place(store: Path) -> None:
 
 def damage_second_record(store: Path) -> int:
     """Flips a bit in the body of the second record; returns its offset."""
-    with segments(store)[0].open("r+b") as file:
-        (first,) = struct.unpack(">i", file.read(4))
-        file.seek(first + 84)
-        (body,) = struct.unpack(">i", file.read(4))
-        assert body > 0
-        byte = file.read(1)
-        file.seek(first + 88)
-        file.write(bytes([byte[0] ^ 1]))
+    data = segments(store)[0].read_bytes()
+    first = int.from_bytes(data[:4], "big")
+    assert int.from_bytes(data[first + 84 : first + 88], "big") > 0
+    flip(segments(store)[0], first + 88)
     return first
 
 

@@ -17,6 +17,7 @@ from support import golden
 from support.publishing import plain_manifest as manifest
 from support.publishing import snapshot
 from support.rebuilding import rebuild_here
+from support.refusals import error_of
 from support.store_builder import LogBuilder
 
 from jobs.cli import command_line
@@ -139,9 +140,7 @@ AGAIN = "run rebuild again"
 def refusal(directory: Path, content: bytes | None) -> tuple[type[StoreFormatError], str, str | None]:
     if content is not None:
         (directory / "manifest.json").write_bytes(content)
-    with pytest.raises(StoreFormatError) as caught:
-        read_manifest(str(directory))
-    return type(caught.value), str(caught.value), caught.value.advice
+    return error_of(lambda: read_manifest(str(directory)))
 
 
 def test_a_sound_manifest(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import deltalake
 import numpy as np
-import pyarrow as pa
 import pytest
 from support.here import tasks_here
 from support.loading import ROOT, load_here
@@ -342,21 +341,6 @@ def test_a_salvage_is_marked_and_put_right(damaged_log: LogBuilder, tmp_path: Pa
     assert values(rows(table)) == values(rows(sound))
     assert not any(row["salvaged"] for row in rows(table))
     assert "repair_from" not in load_here(root, table)
-
-
-def test_an_older_table_gets_the_column(damaged_log: LogBuilder, tmp_path: Path) -> None:
-    root, table = damaged_log.write(tmp_path / "s"), tmp_path / "t"
-    older = pa.schema([field for field in schemas.MESSAGES if field.name != "salvaged"])
-    properties = {"rocketmq.timeZone": "UTC"}
-    deltalake.DeltaTable.create(
-        str(table), older, partition_by=["store_date"], configuration=properties, raise_if_key_not_exists=False
-    )
-    report = load_here(root, table)
-    assert "the table got the column salvaged, which older rows do not have" in report["notes"]
-    assert {row["salvaged"] for row in rows(table)} == {False}
-    assert "notes" not in load_here(root, table) or "salvaged" not in str(load_here(root, table)["notes"])
-    comments = {field.name: field.metadata.get("comment") for field in deltalake.DeltaTable(str(table)).schema().fields}
-    assert comments["salvaged"] == schemas.MESSAGES.field("salvaged").metadata[b"comment"].decode()
 
 
 def test_where_a_salvage_is_recorded() -> None:
