@@ -75,7 +75,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         rebuilding, rebuilt = found
         losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else losses
         torn |= rebuilt.get("offsets_torn", False)
-        lines = _plan_lines(rebuilding, rebuilt)
+        lines = [line for line in _plan_lines(rebuilding, rebuilt) if line not in done]  # notes are said once
         if not options.yes:
             return _report(options, look, lines, reporter, losses)
         if rebuilt["repaired_segments"]:
