@@ -1,7 +1,7 @@
 """The accidents of the frozen answers: what each does to a store, and which jobs are asked after it.
 
-An accident changes files of a store that is its own, by a seeded draw; it returns settings to give with ``--set``, or
-None where it does not apply.
+An accident changes files of a store that is its own, by a seeded draw; it may return settings to give with ``--set``.
+In ``ACCIDENTS`` it returns settings, or None where it does not apply.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 MAGICS = (0xDAA320A7, 0xDAA320AB)
 
@@ -121,29 +122,42 @@ ACCIDENTS: dict[str, tuple[str, Accident]] = {}
 """Each with the part of the store that it meets."""
 
 
+class DoesNotApplyError(Exception):
+    """The store has nothing that the accident could meet."""
+
+
+def some(found: Any) -> Any:
+    """What an accident meets, if there is any."""
+    if not found:
+        raise DoesNotApplyError
+    return found
+
+
 def accident(kind: str, name: str = "") -> Callable[[Accident], Accident]:
     def add(function: Accident) -> Accident:
-        ACCIDENTS[name or function.__name__] = kind, function
+        def tried(store: Store) -> tuple[str, ...] | None:
+            try:
+                return function(store) or ()
+            except DoesNotApplyError:
+                return None
+
+        ACCIDENTS[name or function.__name__] = kind, tried
         return function
 
     return add
 
 
 @accident(STATE)
-def none(store: Store) -> tuple[str, ...]:
-    return ()
+def none(store: Store) -> None:
+    """The store as it is."""
 
 
 # ------------------------------------------------------------------------------------------------------------------ log
 def _flip_of_record(field: str) -> Accident:
-    def change(store: Store) -> tuple[str, ...] | None:
-        records = [record for record in store.records if record.places[field][1]]
-        if not records:
-            return None
-        record = store.draw.choice(records)
+    def change(store: Store) -> None:
+        record = store.draw.choice(some([record for record in store.records if record.places[field][1]]))
         at, length = record.places[field]
         store.flip(record.segment, record.position + at, length)
-        return ()
 
     return change
 
@@ -152,106 +166,82 @@ for _field in (
     "size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "sys_flag", "store_timestamp", "body",
     "topic", "properties",
 ):  # fmt: skip
-    ACCIDENTS[f"log_flip_{_field}"] = LOG, _flip_of_record(_field)
+    accident(LOG, f"log_flip_{_field}")(_flip_of_record(_field))
 
 
-def _last_written(store: Store) -> tuple[Path, int] | None:
+def _last_written(store: Store) -> tuple[Path, int]:
     """A place in the last segment that has two records."""
-    if not store.records:
-        return None
-    segment = store.records[-1].segment
+    segment = some(store.records)[-1].segment
     own = [record for record in store.records if record.segment == segment]
     record = store.draw.choice(own[len(own) // 2 :])
     return segment, record.position + store.draw.randrange(len(record.data))
 
 
 @accident(LOG)
-def log_tail_zeroed(store: Store) -> tuple[str, ...] | None:
-    if (found := _last_written(store)) is None:
-        return None
-    segment, at = found
+def log_tail_zeroed(store: Store) -> None:
+    segment, at = _last_written(store)
     store.write(segment, segment.read_bytes()[:at].ljust(segment.stat().st_size, b"\0"))
-    return ()
 
 
 @accident(LOG)
-def log_tail_cut(store: Store) -> tuple[str, ...] | None:
-    if (found := _last_written(store)) is None:
-        return None
-    segment, at = found
+def log_tail_cut(store: Store) -> None:
+    segment, at = _last_written(store)
     store.write(segment, segment.read_bytes()[:at])
-    return ()
 
 
 @accident(LOG)
-def log_tail_stale(store: Store) -> tuple[str, ...] | None:
+def log_tail_stale(store: Store) -> None:
     """Older records after the end of the log."""
-    if not store.records:
-        return None
+    some(store.records)
     last, older = store.records[-1], store.draw.choice(store.records)
     end = last.position + len(last.data)
     room = last.segment.stat().st_size - end
     store.change(last.segment, end, older.data[: max(room, 0)])
-    return ()
 
 
 @accident(LOG)
-def log_page_zeroed(store: Store) -> tuple[str, ...] | None:
-    if not store.segments:
-        return None
-    segment = store.draw.choice(store.segments)
+def log_page_zeroed(store: Store) -> None:
+    segment = store.draw.choice(some(store.segments))
     size = segment.stat().st_size
     at = store.draw.randrange(size) & ~4095
     store.change(segment, at, bytes(min(4096, size - at)))
-    return ()
 
 
 def _segment_lost(which: int) -> Accident:
-    def change(store: Store) -> tuple[str, ...] | None:
-        if len(store.segments) < 3:
-            return None
+    def change(store: Store) -> None:
+        some(store.segments[2:])
         store.segments[which].unlink()
-        return ()
 
     return change
 
 
 for _name, _which in (("first", 0), ("second", 1), ("last", -1)):
-    ACCIDENTS[f"log_segment_lost_{_name}"] = LOG, _segment_lost(_which)
+    accident(LOG, f"log_segment_lost_{_name}")(_segment_lost(_which))
 
 
 @accident(LOG)
-def log_segments_swapped(store: Store) -> tuple[str, ...] | None:
-    if len(store.segments) < 2:
-        return None
+def log_segments_swapped(store: Store) -> None:
+    some(store.segments[1:])
     one, other = store.draw.sample(store.segments, 2)
     first, second = one.read_bytes(), other.read_bytes()
     store.write(one, second)
     store.write(other, first)
-    return ()
 
 
 @accident(LOG)
-def log_segment_emptied(store: Store) -> tuple[str, ...] | None:
-    if not store.segments:
-        return None
-    store.write(store.draw.choice(store.segments), b"")
-    return ()
+def log_segment_emptied(store: Store) -> None:
+    store.write(store.draw.choice(some(store.segments)), b"")
 
 
 @accident(LOG)
-def log_stray_file(store: Store) -> tuple[str, ...] | None:
-    if not store.segments:
-        return None
+def log_stray_file(store: Store) -> None:
+    some(store.segments)
     (store.root / "commitlog" / "notes.txt").write_bytes(b"x")
-    return ()
 
 
 @accident(LOG)
 def log_settings_other_size(store: Store) -> tuple[str, ...] | None:
-    if not store.segments:
-        return None
-    return (f"mappedFileSizeCommitLog={2 * store.segments[0].stat().st_size}",)
+    return (f"mappedFileSizeCommitLog={2 * some(store.segments)[0].stat().st_size}",)
 
 
 # --------------------------------------------------------------------------------------------------------------- queues
@@ -259,206 +249,159 @@ def _queue_files(store: Store) -> list[Path]:
     return store.files("consumequeue/*/*/*", "batchconsumequeue/*/*/*")
 
 
-def _some_queue_file(store: Store) -> Path | None:
-    found = [path for path in _queue_files(store) if path.stat().st_size]
-    return store.draw.choice(found) if found else None
+def _some_queue_file(store: Store) -> Path:
+    return store.draw.choice(some([path for path in _queue_files(store) if path.stat().st_size]))
 
 
 @accident(QUEUES)
-def queues_lost(store: Store) -> tuple[str, ...] | None:
-    if not _queue_files(store):
-        return None
+def queues_lost(store: Store) -> None:
+    some(_queue_files(store))
     for name in ("consumequeue", "batchconsumequeue"):
         shutil.rmtree(store.root / name, ignore_errors=True)
-    return ()
 
 
 @accident(QUEUES)
-def queues_lost_log_cut(store: Store) -> tuple[str, ...] | None:
+def queues_lost_log_cut(store: Store) -> None:
     """After a crash: ``abort`` is there, the end of the log and all queues are not."""
-    if queues_lost(store) is None or log_tail_zeroed(store) is None:
-        return None
+    queues_lost(store)
+    log_tail_zeroed(store)
     (store.root / "abort").touch()
-    return ()
 
 
 @accident(QUEUES)
-def queue_lost(store: Store) -> tuple[str, ...] | None:
-    if (path := _some_queue_file(store)) is None:
-        return None
-    shutil.rmtree(path.parent)
-    return ()
+def queue_lost(store: Store) -> None:
+    shutil.rmtree(_some_queue_file(store).parent)
 
 
 @accident(QUEUES)
-def queue_file_lost(store: Store) -> tuple[str, ...] | None:
-    if (path := _some_queue_file(store)) is None:
-        return None
-    path.unlink()
-    return ()
+def queue_file_lost(store: Store) -> None:
+    _some_queue_file(store).unlink()
 
 
 @accident(QUEUES)
-def queue_file_short(store: Store) -> tuple[str, ...] | None:
-    if (path := _some_queue_file(store)) is None:
-        return None
+def queue_file_short(store: Store) -> None:
+    path = _some_queue_file(store)
     store.write(path, path.read_bytes()[: -store.draw.choice((1, 20, 46))])
-    return ()
 
 
 @accident(QUEUES)
-def queue_file_empty(store: Store) -> tuple[str, ...] | None:
+def queue_file_empty(store: Store) -> None:
     """The next file of a queue, as a kill leaves it."""
-    if (path := _some_queue_file(store)) is None:
-        return None
+    path = _some_queue_file(store)
     last = max(path.parent.iterdir())
     last.with_name(f"{int(last.name) + last.stat().st_size:020d}").touch()
-    return ()
 
 
 @accident(QUEUES)
-def queue_file_misnamed(store: Store) -> tuple[str, ...] | None:
-    if (path := _some_queue_file(store)) is None:
-        return None
+def queue_file_misnamed(store: Store) -> None:
+    path = _some_queue_file(store)
     path.rename(path.with_name(f"{int(path.name) + 20:020d}"))
-    return ()
 
 
 @accident(QUEUES)
-def queue_tail_zeroed(store: Store) -> tuple[str, ...] | None:
-    if (path := _some_queue_file(store)) is None:
-        return None
+def queue_tail_zeroed(store: Store) -> None:
+    path = _some_queue_file(store)
     size = path.stat().st_size
     store.write(path, path.read_bytes()[: store.draw.randrange(size) // 20 * 20].ljust(size, b"\0"))
-    return ()
 
 
 def _flip_of_unit(at: int, length: int) -> Accident:
-    def change(store: Store) -> tuple[str, ...] | None:
+    def change(store: Store) -> None:
         units = [
             (path, start)
             for path in store.files("consumequeue/*/*/*")
             for start in range(0, path.stat().st_size - 19, 20)
             if path.stat().st_size < 1 << 20 and any(path.read_bytes()[start + 8 : start + 12])
         ]
-        if not units:
-            return None
-        path, start = store.draw.choice(units)
+        path, start = store.draw.choice(some(units))
         store.flip(path, start + at, length)
-        return ()
 
     return change
 
 
 for _name, _at, _length in (("offset", 0, 8), ("size", 8, 4), ("tags_code", 12, 8)):
-    ACCIDENTS[f"queue_flip_{_name}"] = QUEUES, _flip_of_unit(_at, _length)
+    accident(QUEUES, f"queue_flip_{_name}")(_flip_of_unit(_at, _length))
 
 
 # ---------------------------------------------------------------------------------------------------------------- index
 @accident(INDEX)
-def index_lost(store: Store) -> tuple[str, ...] | None:
-    if not store.files("index/*"):
-        return None
+def index_lost(store: Store) -> None:
+    some(store.files("index/*"))
     shutil.rmtree(store.root / "index")
-    return ()
 
 
 @accident(INDEX)
-def index_file_lost(store: Store) -> tuple[str, ...] | None:
-    files = store.files("index/*")
-    if not files:
-        return None
-    store.draw.choice(files).unlink()
-    return ()
+def index_file_lost(store: Store) -> None:
+    store.draw.choice(some(store.files("index/*"))).unlink()
 
 
 def _flip_of_index(begin: float, end: float) -> Accident:
     """One bit of a byte that is not zero, between two fractions of the file, or in its header."""
 
-    def change(store: Store) -> tuple[str, ...] | None:
+    def change(store: Store) -> None:
         files = [path for path in store.files("index/*") if path.stat().st_size > 40]
-        if not files:
-            return None
-        path = store.draw.choice(files)
+        path = store.draw.choice(some(files))
         data = path.read_bytes()
         low, high = (0, 40) if end == 0 else (int(len(data) * begin), int(len(data) * end))
         used = [at for at in range(max(low, 0), high) if data[at]]
-        if not used:
-            return None
-        store.flip(path, store.draw.choice(used), 1)
-        return ()
+        store.flip(path, store.draw.choice(some(used)), 1)
 
     return change
 
 
-ACCIDENTS["index_flip_header"] = INDEX, _flip_of_index(0, 0)
-ACCIDENTS["index_flip_begin"] = INDEX, _flip_of_index(0.02, 0.2)
-ACCIDENTS["index_flip_end"] = INDEX, _flip_of_index(0.4, 1)
+accident(INDEX, "index_flip_header")(_flip_of_index(0, 0))
+accident(INDEX, "index_flip_begin")(_flip_of_index(0.02, 0.2))
+accident(INDEX, "index_flip_end")(_flip_of_index(0.4, 1))
 
 
 # ---------------------------------------------------------------------------------------------------------------- state
 @accident(STATE)
-def checkpoint_lost(store: Store) -> tuple[str, ...] | None:
-    if not (store.root / "checkpoint").exists():
-        return None
-    (store.root / "checkpoint").unlink()
-    return ()
+def checkpoint_lost(store: Store) -> None:
+    for path in some(store.files("checkpoint")):
+        path.unlink()
 
 
 @accident(STATE)
-def checkpoint_ahead(store: Store) -> tuple[str, ...] | None:
-    path = store.root / "checkpoint"
-    if not path.exists():
-        return None
+def checkpoint_ahead(store: Store) -> None:
+    (path,) = some(store.files("checkpoint"))
     store.change(path, 8 * store.draw.randrange(3), struct.pack(">q", 4_000_000_000_000))
-    return ()
 
 
 @accident(STATE)
-def abort_there(store: Store) -> tuple[str, ...] | None:
-    if (store.root / "abort").exists():
-        return None
+def abort_there(store: Store) -> None:
+    some(not (store.root / "abort").exists())
     (store.root / "abort").touch()
-    return ()
 
 
 def _torn(name: str) -> Accident:
-    def change(store: Store) -> tuple[str, ...] | None:
-        path = store.root / "config" / name
-        if not path.exists():
-            return None
+    def change(store: Store) -> None:
+        (path,) = some(store.files(f"config/{name}"))
         (path.with_name(f"{name}.bak")).unlink(missing_ok=True)
         store.write(path, path.read_bytes()[: path.stat().st_size // 2])
-        return ()
 
     return change
 
 
 def _gone(name: str) -> Accident:
-    def change(store: Store) -> tuple[str, ...] | None:
-        found = store.files(f"config/{name}", f"config/{name}.bak")
-        for path in found:
+    def change(store: Store) -> None:
+        for path in some(store.files(f"config/{name}", f"config/{name}.bak")):
             path.unlink()
-        return () if found else None
 
     return change
 
 
 for _name in ("topics", "consumerOffset", "subscriptionGroup", "delayOffset"):
-    ACCIDENTS[f"config_torn_{_name}"] = STATE, _torn(f"{_name}.json")
+    accident(STATE, f"config_torn_{_name}")(_torn(f"{_name}.json"))
 for _name in ("topics", "consumerOffset"):
-    ACCIDENTS[f"config_lost_{_name}"] = STATE, _gone(f"{_name}.json")
-ACCIDENTS["config_lost"] = STATE, _gone("*.json")
+    accident(STATE, f"config_lost_{_name}")(_gone(f"{_name}.json"))
+accident(STATE, "config_lost")(_gone("*.json"))
 
 
 @accident(STATE)
-def config_offsets_ahead(store: Store) -> tuple[str, ...] | None:
-    path = store.root / "config" / "consumerOffset.json"
-    if not path.exists() or not store.records:
-        return None
-    topic = store.draw.choice(store.records).text("topic")
+def config_offsets_ahead(store: Store) -> None:
+    (path,) = some(store.files("config/consumerOffset.json"))
+    topic = store.draw.choice(some(store.records)).text("topic")
     store.write(path, json.dumps({"offsetTable": {f"{topic}@ahead": {"0": 1 << 20}}}).encode())
-    return ()
 
 
 @accident(STATE)

@@ -161,7 +161,8 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
         "kvStore/000009.sst": "kvStore", "consumequeue_rocksdb/000009.sst": "consumequeue_rocksdb",
         "rocksdbstore/000009.sst": "rocksdbstore", "consumequeue/CURRENT": "consumequeue/CURRENT",
         "config/topics/000009.sst": "config/topics", "epochFileCheckpoint": "epochFileCheckpoint",
-        "transaction/statetable/0": "transaction", "tiered/T/0": "tiered",
+        "transaction/statetable/0": "transaction", "tiered/T/0": "tiered", "timerwheel.1048576": "timerwheel.1048576",
+        "config/rdb/000004.log": "config/rdb", "brokerIdentity": "brokerIdentity", "plugin/state": "plugin",
     }  # fmt: skip
     for path in parts:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +173,8 @@ def test_the_report_names_every_part_that_is_not_rebuilt(tmp_path: Path) -> None
     built = build_store.rebuild(options, opened, str(tmp_path / "work"), runner)
     report = json.loads(rebuild._report(options, Restored(opened), built, [], runner, Reporter()).to_json())
     assert report["stages"].keys() > {"scan the commit log"}
-    assert {part["part"] for part in report["not_rebuilt"]} == {"consumequeue_ext", *parts.values()}
+    named = {part["part"] for part in report["not_rebuilt"] if len(part["reason"]) > 30}
+    assert named == {"consumequeue_ext", *parts.values()}
     assert report["consume_queue_ext_files"] > 0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.hostile import small_disk
 from support.real_store import RealStore, RealStoreFailed, build
 from support.rebuilding import preflight_here
 
@@ -86,11 +87,7 @@ def test_files_of_another_user(release: str, open_place: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_no_room_for_the_next_segment(release: str, open_place: Path) -> None:
-    disk = open_place / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", disk], check=False).returncode:
-        pytest.skip("only a user who may mount a file system can fill one")
-    try:
+    with small_disk(open_place / "disk", DISK) as disk:
         judge = RealStore(release)
         (written,) = judge.write(open_place / "written", 1, seed=84_000, settings=SETTINGS, messages=60)
         root = disk / "store"
@@ -108,5 +105,3 @@ def test_no_room_for_the_next_segment(release: str, open_place: Path) -> None:
         subprocess.run(["cp", "-a", "--sparse=never", written.root, root], check=True)
         assert reason(root, release, "free_space") is None
         assert judge.fill(root, count) == count
-    finally:
-        subprocess.run(["umount", disk], check=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.hostile import small_disk
 from support.real_store import RELEASES, RealStore
 from support.rebuilding import preflight_here
 from support.store_to_start import as_fastjson
@@ -81,17 +82,8 @@ class Tried:
 @pytest.fixture(scope="module")
 def disk() -> Iterator[Path]:
     """A file system of ``DISK`` bytes; its place is open to the store's process."""
-    place = Path("/dev/shm") / f"rocketmq-store-spark-{os.getpid()}"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", place], check=False, capture_output=True
-    )
-    if mounted.returncode != 0:
-        place.rmdir()
-        pytest.skip("only a user who may mount a file system can fill one")
-    yield place
-    subprocess.run(["umount", place], check=True)
-    place.rmdir()
+    with small_disk(Path("/dev/shm") / f"rocketmq-store-spark-{os.getpid()}", DISK) as place:
+        yield place
 
 
 def commit(root: Path, offsets: Mapping[tuple[str, int], int]) -> None:

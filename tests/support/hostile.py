@@ -7,10 +7,13 @@ import resource
 import shutil
 import signal
 import stat
+import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 MEMORY = 1 << 30
 """What a job may take for a store of some hundred kilobytes, above what the process has."""
@@ -86,6 +89,21 @@ def at_once(limit_s: int = LIMIT_S) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def small_disk(place: Path, size: int | str) -> Iterator[Path]:
+    """A file system of so many bytes at a place that is made for it."""
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", place]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        place.rmdir()
+        pytest.skip("only root may mount a file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+        place.rmdir()
 
 
 def plant(root: Path, place: str, kind: str) -> None:

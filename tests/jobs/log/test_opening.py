@@ -189,6 +189,7 @@ def test_a_reading_ends_where_it_is_asked_to_or_where_a_live_broker_writes(
 
 
 def test_more_splits_than_a_driver_keeps_in_mind(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opening.MOST_SPLITS < 1 << 22
     monkeypatch.setattr(opening, "MOST_SPLITS", 10)
     options = LogOptions(store=str(root), split_size=5957)
     store = open_store(options)

@@ -22,7 +22,6 @@ from support.publishing import (
     cut_the_log,
     make_case,
     manifest,
-    own_bytes,
     plain_manifest,
     quiet,
     snapshot,
@@ -36,19 +35,19 @@ from storeformat.storage import broker_lock, files
 
 # ------------------------------------------------------------------------------------------------------------- refusals
 def flip_a_byte(case: Case) -> None:
-    path = own_bytes(min((case.out / "index").iterdir()))
+    path = min((case.out / "index").iterdir())
     flip(path, path.stat().st_size // 2)
 
 
 def write_after_the_data(case: Case) -> None:
     """One bit in the last byte of a queue file, which is a hole in all other files."""
     queues = sorted((case.out / "consumequeue").glob("*/*/*"))
-    flip(own_bytes(next(path for path in queues if not any(path.read_bytes()[-100:]))), -1, 0x80)
+    flip(next(path for path in queues if not any(path.read_bytes()[-100:])), -1, 0x80)
 
 
 def edit_manifest(case: Case, **changes: Any) -> None:
     facts = manifest(case) | changes
-    own_bytes(case.out / "manifest.json").write_text(json.dumps(facts))
+    (case.out / "manifest.json").write_text(json.dumps(facts))
 
 
 def make_rocksdb(case: Case) -> None:
@@ -63,17 +62,17 @@ def make_rocksdb_configuration(case: Case) -> None:
 def make_batch_topics(case: Case) -> None:
     topics = {path.name: {"attributes": {"queue.type": "BatchCQ"}} for path in (case.out / "consumequeue").iterdir()}
     (case.root / "config").mkdir(exist_ok=True)
-    own_bytes(case.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (case.root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
 
 
 REFUSALS: dict[str, tuple[Callable[[Case], object], str]] = {
     "changed file": (flip_a_byte, "differs from what the rebuild wrote"),
     "byte after the data": (write_after_the_data, "differs from what the rebuild wrote"),
     "longer file": (
-        lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 8_192),
+        lambda case: os.truncate(case.out / "checkpoint", 8_192),
         "differs from what the rebuild",
     ),
-    "short file": (lambda case: os.truncate(own_bytes(case.out / "checkpoint"), 100), "differs from what the rebuild"),
+    "short file": (lambda case: os.truncate(case.out / "checkpoint", 100), "differs from what the rebuild"),
     "missing file": (lambda case: (case.out / "checkpoint").unlink(), "is missing"),
     "extra file": (lambda case: (case.out / "index" / "x").touch(), "not in the manifest"),
     "link": (lambda case: (case.out / "index" / "x").symlink_to("/"), "not in the manifest"),

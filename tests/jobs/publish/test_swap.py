@@ -331,14 +331,6 @@ def test_what_its_owner_may_not_move_is_refused(place: str, case: Case, monkeypa
 
 # ----------------------------------------------------------------------------------- what somebody has put into backup
 @both
-def test_a_journal_with_other_names_than_ours_is_refused(job: str, case: Case, old: Snapshot) -> None:
-    plant(case, places=[{"path": "../victim/planted", "old": True, "new": False}])
-    with pytest.raises(Refused, match="cannot be understood"):
-        getattr(case, job)()
-    assert snapshot(case.root) == old
-
-
-@both
 def test_a_backup_reached_through_a_link_is_refused(job: str, case: Case, tmp_path: Path) -> None:
     directory = plant(case, places=[{"path": "index", "old": True, "new": False}])
     directory.rename(tmp_path / "elsewhere")

@@ -149,7 +149,7 @@ def test_a_report_of_all_that_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     asked: list[tuple[Any, ...]] = []
     monkeypatch.setattr(inspection.session, "runner_for", lambda *given: asked.append(given) or nullcontext(Runner()))
     options = InspectOptions(
-        store=str(log.write(tmp_path)), topics=(TopicFilter("B", 1), TopicFilter("A"), TopicFilter("C"))
+        store=str(log.write(tmp_path)), topics=(TopicFilter("B", 1), TopicFilter("A"), TopicFilter("C")), split_size=100
     )
     (tmp_path / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))  # as a broker makes one ahead
     reporter = Reporter(quiet=True)

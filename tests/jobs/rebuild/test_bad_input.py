@@ -161,16 +161,6 @@ def test_the_advice_for_a_cut_or_missing_segment_leads_on(store: Path, lost: int
     assert all(65_536 <= item.begin < item.end <= 131_072 for item in reading.damaged)
 
 
-def test_splits_without_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "store" / "commitlog"
-    log.mkdir(parents=True)
-    with (log / "00000000000000000000").open("wb") as segment:
-        segment.truncate(1 << 30)
-    line = ["rebuild", "--store", str(tmp_path / "store"), "--output", str(tmp_path / "output"), "--split-size", "256"]
-    assert command_line.main(line) == 64
-    assert "in bytes" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("topic", ["Nope", "A:99", "a"])
 def test_topic_that_is_nowhere(store: Path, topic: str) -> None:
     options = {"topics": (TopicFilter.parse(topic),), "only": ("consumequeue",)}
@@ -206,16 +196,6 @@ def test_broker_conf_that_does_not_fit_the_store(
     assert len(said.strip().splitlines()) <= 2
     assert all(value in said for value in both), said
     assert not output.exists()
-
-
-def test_output_that_is_not_empty(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = store.parent / "output"
-    output.mkdir()
-    (output / "mine").write_text("keep")
-    code = command_line.main(["rebuild", "--store", str(store), "--output", str(output), *SIZES])
-    assert code == 2
-    assert "not empty" in capsys.readouterr().err
-    assert [path.name for path in output.iterdir()] == ["mine"]
 
 
 def test_output_inside_the_store_by_a_link(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from support import golden
 from support.broker_model import dispatch
 from support.broker_settings import BrokerSettings
 from support.drilling import Done, run_job
+from support.hostile import small_disk
 from support.publishing import snapshot
 from support.reading import read_segments
 from support.rebuilding import rebuild_here
@@ -308,27 +307,16 @@ def test_where_what_lives_no_longer_than_a_job_lies(
 
 
 # ----------------------------------------------------------------------------------------------------- full disk
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root may mount a file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_one_line_and_nothing_left(small_disk: Path) -> None:
+def test_one_line_and_nothing_left(tmp_path: Path) -> None:
     (store,) = golden.stores("base-larger-5.3.3")
-    with pytest.raises(WriteFailed, match="No space left on device") as failure:
-        rebuild_here(golden.unpack(store), small_disk / "work", store.settings, ignore_free_space=True)
-    assert failure.value.exit_code == 74
-    assert failure.value.advice is not None
-    assert "space" in failure.value.advice
-    files.remove_tree(str(small_disk / "work"))
-    assert list(small_disk.iterdir()) == []
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        with pytest.raises(WriteFailed, match="No space left on device") as failure:
+            rebuild_here(golden.unpack(store), disk / "work", store.settings, ignore_free_space=True)
+        assert failure.value.exit_code == 74
+        assert failure.value.advice is not None
+        assert "space" in failure.value.advice
+        files.remove_tree(str(disk / "work"))
+        assert list(disk.iterdir()) == []
 
 
 # --------------------------------------------------------------------------------------------------------------- timers
