@@ -19,21 +19,11 @@ from storeformat.storage import files, locations
 from storeformat.store.settings import Settings
 
 SETTINGS = (
-    "mappedFileSizeCommitLog",
-    "mappedFileSizeConsumeQueue",
-    "maxHashSlotNum",
-    "maxIndexNum",
-    "messageDelayLevel",
-    "enableLmq",
-    "enableMultiDispatch",
-    "mapperFileSizeBatchConsumeQueue",
-    "commitLogRecoverMaxNum",
-    "enableConsumeQueueExt",
-    "mappedFileSizeConsumeQueueExt",
-    "storeType",
-    "rocksdbCQDoubleWriteEnable",
+    "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "messageDelayLevel",
+    "enableLmq", "enableMultiDispatch", "mapperFileSizeBatchConsumeQueue", "commitLogRecoverMaxNum",
+    "enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "storeType", "rocksdbCQDoubleWriteEnable",
     "useSeparateStorePathForRocksdbCQ",
-)
+)  # fmt: skip
 RULES_OF_RELEASE = {
     "4.6": "4.6", "4.7.0": "4.6", "4.7": "4.8", "4.8": "4.8", "4.9.0": "4.8", "4.9": "4.9",
     "5.0": "5.0", "5.1.0": "5.0", "5.1": "5.1", "5.3": "5.3", "5.4": "5.5", "5.5": "5.5",

@@ -324,14 +324,8 @@ RULES = DecodeRules(properties=tuple(dict.fromkeys((*DISPATCH_PROPERTIES, *TIMER
 NOW = 1_700_000_500_000
 TIMER = "rmq_sys_wheel_timer"
 SMALL = TimerSettings(file_size=52 * 7 + 30, roll_window_slots=600)
-SIZE_OPTIONS = (
-    "--set",
-    "maxHashSlotNum=100",
-    "--set",
-    "maxIndexNum=60",
-    "--set",
-    f"mappedFileSizeConsumeQueue={QUEUE_FILE}",
-)
+SIZE_OPTIONS = [word for size in ("maxHashSlotNum=100", "maxIndexNum=60", f"mappedFileSizeConsumeQueue={QUEUE_FILE}")
+                for word in ("--set", size)]  # fmt: skip
 
 
 def properties(key: str, due: int, **more: str) -> dict[str, str]:
