@@ -32,7 +32,7 @@ from jobs.publish import backups, publish, swap
 from jobs.rebuild import rebuild
 from storeformat.errors import DamagedLog, MissingInput, Refused
 from storeformat.storage import files, locations
-from storeformat.store.layout import BACKUP, is_file_name
+from storeformat.store.layout import BACKUP, REPAIRED_LOG, is_file_name
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import read_settings
 
@@ -47,12 +47,13 @@ _PARTS: dict[str, tuple[Artefact, ...]] = {
 }
 _DECIDE = "decide"
 _LOSSES = ("lost_messages", "lost_messages_at_least", "losses")
-_REBUILT, _REPAIRED, _REPAIRED_LOG = "rebuilt", "repaired", "commitlog-repaired-"
+_REBUILT, _REPAIRED = "rebuilt", "repaired"
 
 
 def run(options: RecoverOptions, reporter: Reporter) -> Report:
     """Recover a store. Exit code 0: the broker may be started."""
     done: list[str] = []
+    back: list[str] = []
     made: set[str] = set()
     losses: dict[str, Any] = {}
     torn = False
@@ -71,6 +72,10 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         )  # fmt: skip
         found = _rebuild(options, parts, reporter) if parts and not decide else None
         if found is None:
+            if options.yes:  # a run that was killed after its publish left it
+                shutil.rmtree(locations.join(_work_of(options), _REBUILT), ignore_errors=True)
+            as_it_was = "" if log is None else "set storePathCommitLog as it was, then "
+            done += [f"the way back: {as_it_was}{'; '.join(back)}"] if back else []
             return _report(options, look, done, reporter, losses, log, torn=torn)
         rebuilding, rebuilt = found
         losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else losses
@@ -88,8 +93,8 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         published = publish.run(publishing, reporter)
         shutil.rmtree(_work_of(options), ignore_errors=True)
         made |= parts
-        back = job_command("restore", options.store, options.broker_conf, "--backup", published["backup"])
-        done += [*lines, f"the way back: {back}"]
+        done += lines
+        back.insert(0, job_command("restore", options.store, options.broker_conf, "--backup", published["backup"]))
 
 
 def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
@@ -102,7 +107,7 @@ def _repaired_before(root: str, options: RecoverOptions) -> str | None:
         return None
     log = newest.journal.log.directories[0]
     named = commit_log_directories(root, read_settings(options.broker_conf, options.settings))
-    is_repaired = log.startswith(locations.join(root, _REPAIRED_LOG)) and files.exists(log)
+    is_repaired = log.startswith(locations.join(root, REPAIRED_LOG)) and files.exists(log)
     return log if is_repaired and log not in named else None
 
 
@@ -179,7 +184,7 @@ def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
                 linked = int(path.name) + size <= log_end and path.stat().st_dev == made.stat().st_dev
                 (os.link if linked else shutil.copy2)(path, made / path.name)
     number = 0
-    while (target := Path(rebuilding.store, f"{_REPAIRED_LOG}{number}")).exists():
+    while (target := Path(rebuilding.store, f"{REPAIRED_LOG}{number}")).exists():
         number += 1
     made.rename(target)
     return str(target.absolute())
@@ -195,8 +200,8 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
-        beyond = "if offsets, delay levels or timers lie beyond the repaired log"
-        lines += [f"then, {beyond}: these, in a second publish"] if rebuilding.on_damage == "salvage" else []
+        beyond = "if offsets, delay levels or timers lie beyond the log"
+        lines += [f"then, {beyond}: these, in a second publish"] if "consumequeue" in rebuilding.only else []
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 
@@ -224,6 +229,7 @@ def _report(
     planned = {"cure": ""} if only_planned else {}
     lines += reason_lines([reason | (planned if reason["recover"] not in ("", _DECIDE) else {}) for reason in reasons])
     lines += [("plan: " if only_planned else "done: ") + line for line in plan]
+    lines += [note for note in reporter.notes if note not in plan]
     facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
     if not only_planned:  # else the same command with --yes
         facts["next"] = start if safe else ""

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import Any
 
 from jobs.consumer_offsets.ranges import queue_ranges
-from jobs.contract.options import CONSUMER_OFFSETS, VerifyOptions, narrow_to_queues
+from jobs.contract.options import ARTEFACTS, CONSUMER_OFFSETS, VerifyOptions, narrow_to_queues
 from jobs.contract.report import Report, Reporter, job_command
 from jobs.log.log_scan import LogReading
 from jobs.log.opening import OpenedStore, open_store, with_queue_store
@@ -262,11 +262,14 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
 
 
 def _next_step(options: VerifyOptions, reading: LogReading, verdicts: Verdicts) -> str:
-    if reading.is_damaged:
+    if reading.damaged:
         return job_command("recover", options.store, options.broker_conf)
     if verdicts.counts:
+        wrong = {difference["artefact"] for difference in verdicts.differences}
+        only = (*(ARTEFACTS if wrong - {CONSUMER_OFFSETS} else ()), CONSUMER_OFFSETS)
+        words = ("--only", ",".join(only)) if CONSUMER_OFFSETS in wrong else ()
         output = locations.absolute(options.store) + ".rebuilt"
-        return job_command("rebuild", options.store, options.broker_conf, "--output", output)
+        return job_command("rebuild", options.store, options.broker_conf, *words, "--output", output)
     return job_command("preflight", options.store, options.broker_conf)
 
 

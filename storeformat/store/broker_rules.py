@@ -91,7 +91,7 @@ _RULES = {
     for (name, first), end in zip(_FIRST.items(), [*_FIRST.values(), _END][1:], strict=True)
 }
 _WRITTEN = re.compile(
-    r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9]{1,2})(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
+    r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9])(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
     re.IGNORECASE,
 )
 _ANY = 1000

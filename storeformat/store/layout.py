@@ -14,6 +14,7 @@ CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
 BACKUP = "backup"  # of this program: what a swap took out of the store
+REPAIRED_LOG = "commitlog-repaired-"  # and a number: of this program, a log that a broker can read past damage
 ROCKSDB_QUEUES = "consumequeue_rocksdb"
 ROCKSDB_STORE = "rocksdbstore"
 

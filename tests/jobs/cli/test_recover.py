@@ -116,6 +116,11 @@ def test_a_damaged_log_is_repaired_beside_it(
     assert done.report["next"] == f"put storePathCommitLog={log} into broker.conf, then start the broker"
     assert recover(store).report["next"] == done.report["next"]
     assert ("lost_messages" in done.report) == (not with_replica)
+    store.conf["storePathCommitLog"] = str(log)
+    assert recover(store).code == 0
+    back = run_job("restore", "--store", store.root, "--broker-conf", store.root.parent / "broker.conf")
+    assert (back.code, "set storePathCommitLog as it was" in back.said) == (2, True)
+    del store.conf["storePathCommitLog"]
     segments = sorted(log.iterdir())
     assert [path.stat().st_nlink for path in segments] == [2, 1, *[2] * (len(segments) - 3), 1]
     if with_replica:

@@ -16,8 +16,11 @@ from support.store_builder import LogBuilder
 from support.store_to_start import StoreToStart, configure, healthy_store
 
 from jobs.cli import command_line
+from jobs.contract.options import VerifyOptions
+from jobs.log.log_scan import LogReading
 from jobs.verify import verify
-from jobs.verify.differences import Verdicts
+from jobs.verify.differences import Subject, Verdicts
+from storeformat.queues.queue_check import Finding
 
 # --------------------------------------------------------------------------------------------------------------- verify
 (STORE,) = golden.stores("base-clean-5.3.3")
@@ -230,6 +233,13 @@ def test_what_a_broker_takes_from_the_backup_is_judged(store: StoreToStart) -> N
     store.write_config("consumerOffset.json.bak", {"offsetTable": {"Orders@readers": {0: 17}}})
     store.config("consumerOffset.json").write_text("{")
     assert [row[0] for row in differences(store)] == ["torn_file", "beyond_end"]
+
+
+def test_the_next_step_makes_what_differs() -> None:
+    found, reading = Verdicts(), LogReading([], [], 0, 0, 0, [])
+    found.differ(Subject("consumer-offsets"), Finding("torn_file"))
+    step = verify._next_step(VerifyOptions(store="/s"), reading, found)
+    assert step.endswith(" --store /s --only consumer-offsets --output /s.rebuilt")
 
 
 def test_no_offsets_where_groups_are_known(store: StoreToStart, monkeypatch: pytest.MonkeyPatch) -> None:
