@@ -52,9 +52,7 @@ _REBUILT, _REPAIRED = "rebuilt", "repaired"
 
 def run(options: RecoverOptions, reporter: Reporter) -> Report:
     """Recover a store. Exit code 0: the broker may be started."""
-    done: list[str] = []
-    back: list[str] = []
-    made: set[str] = set()
+    done, back, made = list[str](), list[str](), set[str]()
     losses: dict[str, Any] = {}
     torn = False
     root = files.resolved(locations.absolute(options.store))

@@ -76,10 +76,6 @@ class OpenedStore(Store):
             properties=(*DISPATCH_PROPERTIES, *light, *more_properties),
         )
 
-    def second_rules(self) -> DecodeRules:
-        """Decoding of records that a scan has checked, or kept despite a failed check."""
-        return replace(self.decode_rules(), check_crc=False)
-
     def dispatch_rules(self) -> DispatchRules:
         settings, rules = self.settings, self.rules
         return DispatchRules(

@@ -149,7 +149,8 @@ class CommitLogSource(DataSource):
             store.dispatch_rules(), store.rules.split_parser, tuple(columns.names), self._zone,
             self._given.get("cluster"), self._given.get("broker"),
         )  # fmt: skip
-        decode = store.decode_rules() if rules.reads_properties else DecodeRules(properties=())
+        needed = rules.properties or "properties" in rules.columns
+        decode = store.decode_rules() if needed else DecodeRules(properties=())
         return LogReader((), rules, decode, filter=self._filter())
 
     def _filter(self) -> HeadFilter:

@@ -34,11 +34,6 @@ PRE_BLANK = np.array([(0, PRE_BLANK_SIZE, 0)], dtype=UNIT).tobytes()
 MAX_QUEUE_OFFSET = ((1 << 63) - 1) // UNIT_SIZE - (1 << 31)  # from here on, byte offsets do not fit 64 bits
 
 
-def file_size_of(configured: int) -> int:
-    """``mapped_file_size_consume_queue`` rounded up to whole units."""
-    return -(-configured // UNIT_SIZE) * UNIT_SIZE
-
-
 def pack_units(phy_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike) -> Structs:
     """Units from three columns of equal length.
 

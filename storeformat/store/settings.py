@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from storeformat.errors import WrongSettings
 from storeformat.index import index_file
 from storeformat.javacompat import parse_int
-from storeformat.queues import consume_queue
+from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import parse_delay_levels
 from storeformat.storage import files
 from storeformat.store.setting_names import DEFAULTS, EFFECTS, nearest_names, parse_properties
@@ -85,7 +85,7 @@ class Settings:
     @property
     def queue_file_size(self) -> int:
         """``mappedFileSizeConsumeQueue`` rounded up to whole units."""
-        return consume_queue.file_size_of(self.number(QUEUE_SIZE))
+        return -(-self.number(QUEUE_SIZE) // UNIT_SIZE) * UNIT_SIZE
 
     @property
     def index_file_size(self) -> int:

@@ -112,11 +112,6 @@ class RowRules:
             return schema
         return pa.schema([field.with_type(_ENCODED_TYPES.get(field.name, field.type)) for field in schema])
 
-    @property
-    def reads_properties(self) -> bool:
-        """True if any column needs properties."""
-        return bool(self.properties) or "properties" in self.columns
-
 
 def record_batch(block: RecordBlock, rules: RowRules) -> pa.RecordBatch:
     """Rows of a block's own records, in its order, with the columns of the rules."""
