@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,9 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         )  # fmt: skip
         found = _rebuild(options, parts, reporter) if parts and not decide else None
         if found is None:
-            if options.yes:  # a run that was killed after its publish left it
-                shutil.rmtree(locations.join(_work_of(options), _REBUILT), ignore_errors=True)
+            if options.yes:
+                with suppress(Refused):  # what a run left that was killed after its publish
+                    _clear(_work_of(options))
             as_it_was = "" if log is None else "set storePathCommitLog as it was, then "
             done += [f"the way back: {as_it_was}{'; '.join(back)}"] if back else []
             return _report(options, look, done, reporter, losses, log, torn=torn)

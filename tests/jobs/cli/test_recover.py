@@ -157,6 +157,8 @@ def test_what_an_interrupted_run_left_is_made_anew_and_nothing_else_removed(tmp_
         (work / name).mkdir(parents=True)
     assert recover(store, "--yes", "--work", work).code == 0
     assert not work.exists()
+    (work / "rebuilt").mkdir(parents=True)
+    assert (recover(store, "--yes", "--work", work).code, work.exists()) == (0, False)
     shutil.rmtree(store.root / "consumequeue")
     (work / "mine").mkdir(parents=True)
     refused = recover(store, "--yes", "--work", work)
