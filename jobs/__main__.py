@@ -12,8 +12,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     """Run the command line of this process."""
     gc.set_threshold(200_000)  # a store of 20,000 queues is that many objects without a cycle
-    # A script's own directory leads sys.path; from there, modules of ours could be taken for somebody else's top-level
-    # modules.
+    # A script's own directory leads sys.path: modules of ours could be taken for somebody else's top-level ones.
     sys.path[:] = [entry for entry in sys.path if entry != str(HERE)]
     if str(HERE.parent) not in sys.path and HERE.parent.is_dir():
         sys.path.insert(0, str(HERE.parent))
