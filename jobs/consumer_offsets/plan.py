@@ -144,9 +144,13 @@ class OffsetsPlan:
         return torn and not any(copy.is_whole for copy in self.copies)
 
     @property
+    def lost_some(self) -> bool:
+        return self.is_torn and any(copy.lost_some for copy in self.copies)
+
+    @property
     def lacks_offsets(self) -> bool:
         """Offsets are lost without evidence; a group that a whole file lacks had none."""
-        return self.is_torn or (bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole))
+        return self.lost_some or (bool(self.unknown_groups) and not (self.copies and self.copies[0].is_whole))
 
     @property
     def path(self) -> str:
@@ -168,7 +172,7 @@ class OffsetsPlan:
             "consumer_offset_copies": [copy.as_row() for copy in self.copies],
             "read_again_at_most": sum(one.read_again_at_most or 0 for one in self.chosen),
             "groups_without_offsets": list(self.unknown_groups),
-            "offsets_torn": self.is_torn,
+            "offsets_torn": self.lost_some,
         }
 
     def notes(self) -> list[str]:
@@ -252,6 +256,7 @@ class OffsetsCopy:
     modified_ms: int = 0
     version: DataVersion | None = None
     offsets: Offsets = field(default_factory=dict)
+    lost_some: bool = False  # it is torn, and not just behind a group
 
     @property
     def is_whole(self) -> bool:
@@ -309,5 +314,7 @@ def _copies_in(root: str, name: str, light: bool) -> list[OffsetsCopy]:
         offsets = offsets_before_tear(copy.text) if is_torn else copy.value or {}
         version = data_version(copy.text) if is_torn or copy.content is FileState.SOUND else None
         shown = f"{source}, before its tear" if is_torn else source
-        copies.append(OffsetsCopy(shown, copy.path, copy.content, copy.modified_ms, version, offsets))
+        text = copy.text.rstrip("\0 \t\r\n")
+        lost = is_torn and not (text.endswith("}") and text.count("{") > text.count("}"))
+        copies.append(OffsetsCopy(shown, copy.path, copy.content, copy.modified_ms, version, offsets, lost))
     return copies
