@@ -247,7 +247,7 @@ class IndexFileComparer:
 
     def _check_slots(self) -> None:
         put = self._table
-        stored = index_file.parse_slots(self._read(0, index_file.entries_position(self._slots)), self._slots)
+        stored = np.frombuffer(self._read(HEADER_SIZE, self._slots * SLOT_SIZE), index_file.SLOT).astype(np.int32)
         wrong = np.flatnonzero(stored != put)
         if self._check.growing:
             wrong = wrong[self._counted(stored[wrong]) != put[wrong]]

@@ -259,11 +259,6 @@ def query_offsets(
     return found
 
 
-def parse_slots(content: bytes | memoryview, slots: int) -> Int32s:
-    """Slot table of a file, in native byte order."""
-    return np.frombuffer(content, dtype=SLOT, count=slots, offset=HEADER_SIZE).astype(np.int32)
-
-
 def parse_entries(content: bytes | memoryview) -> Structs:
     """``ENTRY`` view over bytes that begin with an entry; not copied."""
     return np.frombuffer(content, dtype=ENTRY, count=len(content) // ENTRY_SIZE)
