@@ -255,7 +255,7 @@ def replayed(
     before = int(records.queue_offsets[last[0]]) + 1 - end if last.size else 0
     put, places, end = _appended(records, again, end)
     if put is again or key[0].startswith(LIGHT_PREFIX):  # for light queues only the order counts
-        return Replayed(end)
+        return Replayed(end, np.setdiff1d(again, put))
     return Replayed(end, np.setdiff1d(again, put[records.queue_offsets[put] - before == places]))
 
 

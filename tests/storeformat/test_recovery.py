@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import golden
 from support.rebuilding import rules_of_release
@@ -15,11 +16,13 @@ from storeformat.errors import NotAStore, RecordDefect, WrongSettings
 from storeformat.index.index_file import HEADER_SIZE
 from storeformat.log import log_tail
 from storeformat.log.log_end import check_log_end, growing_log_end
-from storeformat.log.log_tail import LogTail, read_tail
+from storeformat.log.log_tail import LogTail, TailRows, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
+from storeformat.storage.files import FileStatus
 from storeformat.store.broker_rules import DEFAULT, rules_of
 from storeformat.store.checkpoint import StoreCheckpoint, is_plausible, parse_checkpoint
+from storeformat.store.queue_ends import QueueEnd, replayed
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
 from storeformat.store.settings import Settings
 from storeformat.store.store import counts_every_put, fit_to_store, guess_version
@@ -538,3 +541,12 @@ def test_a_segment_may_begin_older_than_the_one_before(tmp_path: Path) -> None:
     segments = [Segment(str(path), int(path.name), TAIL_SIZE) for path in sorted((tmp_path / "commitlog").iterdir())]
     tail = read_tail(segments, TAIL_SIZE, DecodeRules())
     assert (len(tail.rows.offsets), tail.end, tail.damage.goes_on_at) == (3, log.end_offset, None)
+
+
+def test_what_a_light_queue_does_not_take_back_is_misplaced() -> None:
+    """Its last unit is older than they are, and their places are taken."""
+    places = np.arange(3)
+    tail = LogTail(0, 300, TailRows(places * 100, places * 100 + 100, places, places * 0, (("%LMQ%a", 0),)))
+    queue = QueueEnd("%LMQ%a", 0, (FileStatus("0" * 20, "", 400, 0, 0, 0, 0),), end=3, end_offset=100)
+    found = replayed(queue, ("%LMQ%a", 0), tail, np.ones(3, np.bool_), cut=True, batch=False)
+    assert (found.end, found.misplaced.tolist()) == (3, [1, 2])
