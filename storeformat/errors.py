@@ -1,4 +1,4 @@
-"""Exceptions, record defects, and two limits of what a file may ask for.
+"""Exceptions, record defects, and limits on what is read whole or listed.
 
 Exceptions are for files and contracts: each class is one condition with one exit code, and carries where (path,
 absolute offset) and what (found, expected). Record defects are codes in a column, because a vectorised decode cannot

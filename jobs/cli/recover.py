@@ -103,12 +103,10 @@ def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
 
 def _repaired_before(root: str, options: RecoverOptions) -> str | None:
     """The repaired log of the newest publish, if broker.conf does not name it yet."""
-    if (newest := swap.newest_publish(swap.swaps(root))) is None:
-        return None
-    log = newest.journal.log.directories[0]
+    newest = swap.newest_publish(swap.swaps(root))
+    log = None if newest is None else newest.repaired_log
     named = commit_log_directories(root, read_settings(options.broker_conf, options.settings))
-    is_repaired = log.startswith(locations.join(root, REPAIRED_LOG)) and files.exists(log)
-    return log if is_repaired and log not in named else None
+    return log if log is not None and files.exists(log) and log not in named else None
 
 
 def _work_of(options: RecoverOptions) -> str:
@@ -200,8 +198,8 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
-        beyond = "if offsets, delay levels or timers lie beyond the log"
-        lines += [f"then, {beyond}: these, in a second publish"] if "consumequeue" in rebuilding.only else []
+        if "consumequeue" in rebuilding.only:
+            lines.append("a second publish sets offsets, delay levels and timers beyond the log, if there are any")
         lines.append(f"{max(rebuilt['seconds'], 1):.0f} s to read the log, and about as much to write")
     return lines
 

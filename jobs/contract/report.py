@@ -112,9 +112,7 @@ class Report(dict[str, Any]):
         facts = {name: value for name, value in self.items() if value or (value == 0 and value is not False)}
         facts = {name: value for name, value in facts.items() if name not in _HEAD}
         if lines and not verbose:
-            tables = {name for name, value in facts.items() if isinstance(value, (list, tuple))}
-            tables = {name for name in tables if isinstance(facts[name][0], Mapping)} | {"notes"}
-            facts = {name: value for name, value in facts.items() if name in tables}
+            facts = {name: value for name, value in facts.items() if name == "notes" or _is_table(value)}
         if self.text is not None:
             lines, facts = list(self.text), facts if verbose else {}
         width = max(map(len, facts), default=0)
@@ -131,6 +129,10 @@ class Report(dict[str, Any]):
             local_files.replace_bytes(str(Path(path).absolute()), (self.to_json() + "\n").encode())
         except OSError as error:
             raise WriteFailed(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and isinstance(value[0], Mapping)
 
 
 def reason_lines(reasons: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -110,8 +110,8 @@ def _judged(store: StoppedStore, config: ConfigFile) -> Iterator[Reason]:
         no_group = config.name == _GROUPS and config.is_absent and not store.offsets_file.value  # producers alone
         by_hand = {
             _TOPICS: "; rebuild --topics-json makes one from the log",
-            store.offsets_file.name: "; rebuild --only consumer-offsets makes one of what is left, and mqadmin"
-            " resetOffsetByTime sets the rest",
+            store.offsets_file.name: "; rebuild --only consumer-offsets makes it from what is left; mqadmin"
+            " resetOffsetByTime sets other groups",
         }
         yield Reason.of(
             "config_lost.file",

@@ -12,7 +12,7 @@ from jobs.publish import backups, swap
 from jobs.publish.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
-from storeformat.store.layout import ABORT, BACKUP, REPAIRED_LOG
+from storeformat.store.layout import ABORT, BACKUP
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import read_settings
 
@@ -50,9 +50,8 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False, "notes": left}
     chosen = _choose(known, name, root)
     backups.refuse_mapped_log(chosen.journal.log.directories)
-    log = chosen.journal.log.directories[0]
-    named = commit_log_directories(root, read_settings(options.broker_conf))
-    if chosen.journal.kind == PUBLISH and log in named and log.startswith(locations.join(root, REPAIRED_LOG)):
+    log, named = chosen.repaired_log, commit_log_directories(root, read_settings(options.broker_conf))
+    if chosen.journal.kind == PUBLISH and log in named:
         raise Refused(
             "broker.conf names the log that was repaired for this publish, and the files from before it are of another",
             path=log, advice="set storePathCommitLog as it was before the publish, then restore",

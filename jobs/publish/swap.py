@@ -30,7 +30,7 @@ from storeformat.errors import Refused
 from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import VERSIONS
 from storeformat.store.config.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
-from storeformat.store.layout import ABORT, BACKUP, CHECKPOINT, INDEX, QUEUE_KINDS, ROCKSDB_QUEUES
+from storeformat.store.layout import ABORT, BACKUP, CHECKPOINT, INDEX, QUEUE_KINDS, REPAIRED_LOG, ROCKSDB_QUEUES
 
 JOURNAL = "journal.json"
 JOURNAL_FORMAT = 1
@@ -152,6 +152,12 @@ class Swap:
         """The directory with the new files; for a restore it moves with the store."""
         journal = self.journal
         return locations.join(self.root, BACKUP, journal.source) if journal.kind == RESTORE else journal.source
+
+    @property
+    def repaired_log(self) -> str | None:
+        """The log beside the store's own that was repaired for its files."""
+        log = self.journal.log.directories[0]
+        return log if log.startswith(locations.join(self.root, REPAIRED_LOG)) else None
 
     def at(self, *path: str) -> str:
         return locations.join(self.directory, *path)

@@ -269,7 +269,7 @@ _FURTHEST = (1 << 63) - 1
 
 
 def judge_rocksdb(run: Verification) -> int:
-    """Judge the database; returns the last log offset that it has dispatched, or -1."""
+    """Judge the database. Returns the last dispatched log offset, or -1."""
     name, verdicts = run.store.queues_in.database, run.verdicts
     directory = locations.join(run.store.root, name)
     slices = [part for part in plan_database(run.reading) if selects(run.topics, part.topic, part.queue_id)]
