@@ -151,7 +151,7 @@ def list_directory(path: str) -> list[FileStatus] | None:
 def statuses_in(directory: str) -> list[FileStatus]:
     """Entries of a local directory sorted by name; empty without the directory. A broken link has size -1."""
     with reading(directory), suppress(FileNotFoundError, NotADirectoryError):
-        above = locations.join(directory, "")
+        above = directory if directory.endswith("/") else f"{directory}/"
         return [status(name, above + name, found) for name, found in sorted(scanned(locations.local_path(directory)))]
     return []
 

@@ -16,6 +16,7 @@ from itertools import accumulate
 from urllib.parse import unquote
 
 MASK = "***"
+_NOT_NORMAL = re.compile(r"//|/\.|/$")
 _USER_AND_PASSWORD = re.compile(
     r"(?<![a-z0-9+.-])([a-z0-9+.-]+://?)[^\s/?#@:]{0,1024}:(?!\d*(?:[/?#\s]|$))(?:[^\s@]{0,1024}@)(?:[^\s/?#@]{0,1024}@)*",
     re.I,
@@ -50,6 +51,8 @@ def is_local(path: str) -> bool:
 
 def local_path(path: str) -> str:
     """Absolute path of a local path or ``file://`` URI."""
+    if path.startswith("/") and not _NOT_NORMAL.search(path):
+        return path  # 20,000 directories are listed this way
     if path.startswith("file://"):
         path = unquote(path.removeprefix("file://").removeprefix("localhost"))
     return os.path.abspath(path)

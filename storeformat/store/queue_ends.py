@@ -11,7 +11,7 @@ log: records at their place, and what a start makes of them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
 from types import ModuleType
@@ -45,12 +45,12 @@ class QueueEnd:
     topic: str
     queue_id: int
     files: Sequence[FileStatus]
+    stray: Sequence[FileStatus] = ()  # no queue files
+    folders: Sequence[FileStatus] = ()
     batch: bool = False
     begin: int = 0
     end: int = 0
     end_offset: int = -1  # commit-log offset after the last unit's record
-    stray: Sequence[FileStatus] = ()  # no queue files
-    folders: Sequence[FileStatus] = ()
     lost_units: int = 0  # in files after the end
     empty_last: bool = False  # the last file has no unit
     held: Structs = field(default_factory=lambda: _NO_UNITS, compare=False)  # units of the file with the end, if few
@@ -62,42 +62,51 @@ class QueueEnd:
 
 def queue_ends(root: str, but: Container[tuple[str, int]] = (), topics: Collection[str] = ()) -> list[QueueEnd]:
     """Queues in files, by default of all topics, except ``but`` (ConsumeQueueStore#loadConsumeQueues)."""
-    return [
-        _queue_end(queue.topic, number, queue.path, batch=kind == BATCH_CONSUME_QUEUE)
-        for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
-        for queue in queue_directories(root, kind, topics)
-        if (number := queue.queue_id) is not None and (queue.topic, number) not in but
-    ]
+    return [*_ends(root, CONSUME_QUEUE, but, topics), *_ends(root, BATCH_CONSUME_QUEUE, but, topics)]
 
 
-def _queue_end(topic: str, queue_id: int, directory: str, *, batch: bool) -> QueueEnd:
-    own: list[FileStatus] = []
-    stray: list[FileStatus] = []
-    folders: list[FileStatus] = []
-    for entry in files.statuses_in(directory):
-        (folders if entry.is_directory else own if is_file_name(entry.name) else stray).append(entry)
-    kind = batch_consume_queue if batch else consume_queue
+def _ends(root: str, folder: str, but: Container[tuple[str, int]], topics: Collection[str]) -> Iterator[QueueEnd]:
+    kind = batch_consume_queue if folder == BATCH_CONSUME_QUEUE else consume_queue
+    queues = []
+    for queue in queue_directories(root, folder, topics):
+        if (number := queue.queue_id) is not None and (queue.topic, number) not in but:
+            own: list[FileStatus] = []
+            stray: list[FileStatus] = []
+            folders: list[FileStatus] = []
+            for entry in files.statuses_in(queue.path):
+                (folders if entry.is_directory else own if is_file_name(entry.name) else stray).append(entry)
+            queues.append((queue.topic, number, own, stray, folders))
+    written = _written([file for _, _, own, _, _ in queues for file in own[-RECOVERED_FILES:]], kind)
+    for topic, number, own, stray, folders in queues:
+        yield QueueEnd(topic, number, own, stray, folders, kind is batch_consume_queue, *_recovered(own, written, kind))
+
+
+def _recovered(
+    own: Sequence[FileStatus], written: Mapping[str, tuple[int, Structs]], kind: ModuleType
+) -> tuple[int, int, int, int, bool, Structs]:
+    """``begin``, ``end``, ``end_offset``, ``lost_units``, ``empty_last`` and ``held`` of a queue."""
+    batch = kind is batch_consume_queue
     begin, end, end_offset, lost, empty_last, held = 0, 0, -1, 0, False, _NO_UNITS
-    recovered = own[max(len(own) - RECOVERED_FILES, 0) :]
+    recovered = own[-RECOVERED_FILES:]
     for number, file in enumerate(recovered):
         place = int(file.name) // kind.UNIT_SIZE
-        written, units = _written(file, kind)
+        count, units = written[file.path]
         if not number and not batch:
-            known = file is own[0] and written and not consume_queue.is_pre_blank(units[0])
+            known = file is own[0] and count and not consume_queue.is_pre_blank(units[0])
             begin = place if known else _first_written(own[0])
         if not batch:
-            end = min(place + written, LONG_MAX)
-        if written:
+            end = min(place + count, LONG_MAX)
+        if count:
             last = units[-1]
-            held = units if written < _HELD else _NO_UNITS
+            held = units if count < _HELD else _NO_UNITS
             if batch:
                 end = min(int(last["msg_base_offset"]) + int(last["batch_size"]), LONG_MAX)
             end_offset = min(int(last["phy_offset"]) + int(last["size"]), LONG_MAX)
-        if written < file.size // kind.UNIT_SIZE:
+        if count < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
-            lost, empty_last = sum(_written(file, kind)[0] for file in later), not later and not written
+            lost, empty_last = sum(written[file.path][0] for file in later), not later and not count
             break
-    return QueueEnd(topic, queue_id, own, batch, begin, end, end_offset, stray, folders, lost, empty_last, held)
+    return begin, end, end_offset, lost, empty_last, held
 
 
 def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
@@ -106,12 +115,30 @@ def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
     return units
 
 
-def _written(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
-    """Number of units before the first invalid one, and these units, or the first and last if many."""
+def _written(paths: Sequence[FileStatus], kind: ModuleType) -> dict[str, tuple[int, Structs]]:
+    """Number of units of each file before the first invalid one, and these units, or the first and last if many."""
+    heads = [_head(file, kind) for file in paths]
+    units = kind.parse_units(b"".join(heads))
+    begins = np.cumsum([0, *(len(head) // kind.UNIT_SIZE for head in heads)])
+    invalid = np.append(np.flatnonzero(~kind.is_valid(units)), len(units))
+    ends = np.minimum(invalid[np.searchsorted(invalid, begins[:-1])], begins[1:])
+    return {
+        file.path: (end - begin, units[begin:end]) if end - begin < _HELD else _bisected(file, kind)
+        for file, begin, end in zip(paths, begins.tolist(), ends.tolist(), strict=False)
+    }
+
+
+def _head(file: FileStatus, kind: ModuleType) -> bytes:
+    """The first units, up to one of zeros if two follow each other."""
+    size = kind.UNIT_SIZE
     with files.opened(file.path) as handle:
-        units = _units(handle, 0, min(_HELD, file.size // kind.UNIT_SIZE), kind)
-        if (written := kind.written_units(units)) < _HELD:
-            return written, units[:written].copy()
+        head = local_files.read_at(handle.fileno(), 0, min(_HELD, file.size // size) * size)
+    unwritten = head.find(bytes(2 * size))
+    return head if unwritten < 0 else head[: -(-unwritten // size) * size]
+
+
+def _bisected(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
+    with files.opened(file.path) as handle:
         end = max((high for _, high in local_files.data_ranges(handle.fileno(), 0, file.size)), default=0)
         count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
         if end <= READ_WHOLE:
@@ -199,7 +226,7 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
     """Messages in a batch queue whose records begin at or after a commit-log offset."""
     messages = 0
     for file in queue.files:
-        written, _ = _written(file, batch_consume_queue)
+        written, _ = _written([file], batch_consume_queue)[file.path]
         with files.opened(file.path) as handle:
             for at in range(0, written, _AT_ONCE):
                 units = _units(handle, at, min(_AT_ONCE, written - at), batch_consume_queue)
