@@ -125,7 +125,8 @@ class _Rows:
             queue_offsets = np.concatenate([queue_offsets, light.queue_offsets])[order]
             rows, names = np.concatenate([rows, light.rows])[order], names + light.names
         unique, inverse = np.unique(codes << 32 | queue_ids, return_inverse=True)
-        keys = [(names[code >> 32].decode("utf-8", "replace"), code & 0xFFFFFFFF) for code in unique.tolist()]
+        topics = [name.decode("utf-8", "replace") for name in names]
+        keys = [(topics[code >> 32], code & 0xFFFFFFFF) for code in unique.tolist()]
         numbers = np.array([self.numbers.setdefault(key, len(self.numbers)) for key in keys], np.int64)
         offsets = block.offsets[rows]
         self.parts.append((offsets, offsets + heads.total_size[rows], queue_offsets, numbers[inverse]))

@@ -43,12 +43,10 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         raise
 
 
-def scanned(directory: str) -> Iterator[tuple[str, os.stat_result]]:
+def scanned(directory: str) -> list[tuple[str, os.stat_result]]:
     """Names in a local directory with the status of their target (a broken link: its own). Raises OSError."""
     with os.scandir(directory) as entries:
-        for entry in entries:
-            if (found := _status(entry)) is not None:
-                yield entry.name, found
+        return [(entry.name, found) for entry in entries if (found := _status(entry)) is not None]
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -31,7 +31,7 @@ from storeformat.store.queue_places import queue_directories
 from storeformat.store.recovery import NEVER
 
 READ_WHOLE = 1 << 16  # bytes; more data is bisected
-_HELD = 256  # fewer units in a queue's last file are kept: reopening 20,000 files takes 0.5 s
+_HELD = 4096 // UNIT_SIZE  # a page; fewer units in a queue's last file are kept: reopening 20,000 files takes 0.5 s
 _AT_ONCE = 1 << 20  # units read at a time
 _NO_UNITS: Structs = np.zeros(0, consume_queue.UNIT)
 RECOVERED_FILES = 3  # files that recovery checks, from the last on (ConsumeQueue#recover)
