@@ -189,12 +189,9 @@ def _judge_file(
 ) -> None:
     file, units, verdicts = result.file, result.units, run.verdicts
     subject = compared.subject(file.queue, file.base)
-    advice = f"{command('rebuild', f'--topic={file.queue[0]}:{file.queue[1]}')}, then publish"
     totals["files"] += result.size is not None
     if units is None:
-        if result.size == 0 and is_last:
-            verdicts.warn(subject, "empty_file", _HAZARDS["empty_file"], advice=advice)
-        else:
+        if result.size or not is_last:  # an empty last file is a question of the next start
             verdicts.differ(subject, Finding("wrong_size", expected="the length of all others", found=result.size))
         return
     totals.update(units.counts)
@@ -212,7 +209,8 @@ def _judge_file(
     for one in units.hazards if result.size is not None else ():
         if one.cause == "units_beyond_log" and run.cut:
             totals["after_cut"] += one.count
-        elif is_last or one.cause not in _AT_THE_END:
+        else:
+            advice = f"{command('rebuild', f'--topic={file.queue[0]}:{file.queue[1]}')}, then publish"
             what = _HAZARDS[one.cause]
             verdicts.warn(subject, one.cause, what, advice=advice, position=one.position, units=one.count)
 
@@ -237,18 +235,10 @@ def judge_lag(run: Verification, lagging: int, dispatched: int) -> None:
         )
 
 
-_AT_THE_END = ("pre_blank_end", "zero_file")
-"""Hazards of a queue's last file."""
-
 _HAZARDS = {
-    "empty_file": "the last file is empty: brokers before 5.1.3 do not start with it",
     "old_units": "old units follow the queue's end: the next clean start takes those without a gap for messages",
     "units_beyond_log": "units point past the end of the log: the next start truncates the queue, or takes them for "
     "messages once the log has grown over them",
-    "pre_blank_end": "the queue ends with a pre-blank unit: after a start 4.5 to 4.9 stop dispatching below 2 GiB, 5.x "
-    "drop new messages of this queue",
-    "zero_file": "the last file holds nothing: a broker takes its first unit for a message, and the next message gets "
-    "a queue offset that is one too high; 5.0 to 5.4 may not start",
 }
 
 _NOTES = {

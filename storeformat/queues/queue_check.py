@@ -111,7 +111,6 @@ def compare_units(
     extra[in_log], remains[in_log] = True, False
 
     at = places * found.dtype.itemsize
-    ends_with_pre_blank = pre_blank & (np.cumsum(valid[::-1])[::-1] == 1)
     return UnitComparison(
         differences=(
             *_finding("missing_unit", missing, at, expected, found),
@@ -121,8 +120,6 @@ def compare_units(
         hazards=(
             *_finding("old_units", remains, at, None, found),
             *_finding("units_beyond_log", after & message & beyond, at, None, found),
-            *_finding("pre_blank_end", ends_with_pre_blank, at, None, found),
-            *_finding("zero_file", zero & zero.all(), at, None, found),
         ),
         counts=Counter(
             equal=int(equal.sum()),

@@ -466,10 +466,8 @@ def test_damage_leaves_places_for_anything_that_a_broker_accepts() -> None:
     assert compare({5: ZERO}, fillers=(5,), dispatched=1300).differences == ()
 
 
-def test_how_a_file_ends() -> None:
-    assert hazards(compare(dict.fromkeys(range(2, 6), ZERO), dispatched=0)) == {"pre_blank_end": 1}
-    nothing = compare(dict.fromkeys(range(10), ZERO), dispatched=0)
-    assert (differences(nothing), hazards(nothing)) == ({"missing_unit": 2}, {"zero_file": 10})
+def test_a_file_of_nothing_lacks_its_fillers() -> None:
+    assert differences(compare(dict.fromkeys(range(10), ZERO), dispatched=0)) == {"missing_unit": 2}
 
 
 def compare_batches(*found: tuple[int, ...], own: range) -> UnitComparison:
