@@ -16,8 +16,8 @@ from storeformat.store.config.config_files import (
     decode_consumer_offsets,
     read_offsets,
 )
+from storeformat.store.layout import holds_pairs
 from storeformat.store.queue_ends import offset_at, queue_ends
-from storeformat.store.queue_places import holds_pairs
 from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 DATABASE = "config/consumerOffsets"

@@ -43,7 +43,7 @@ from storeformat.store.config.config_files import (
     read_config,
     read_offsets,
 )
-from storeformat.store.queue_places import QueueStore, holds_pairs, queue_store, rocksdb_queues
+from storeformat.store.layout import QueueStore, holds_pairs, queue_store, rocksdb_queues
 from udfs.log.subscriptions import Subscription
 
 BEGIN, TIME = "begin of the queue", "time"

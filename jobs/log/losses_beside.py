@@ -19,9 +19,8 @@ from storeformat.index import index_file
 from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import LIGHT_PREFIX, topic_names
 from storeformat.storage import files, locations
-from storeformat.store.layout import INDEX
+from storeformat.store.layout import INDEX, queue_store
 from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at
-from storeformat.store.queue_places import queue_store
 from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import ENTRIES, SLOTS
 

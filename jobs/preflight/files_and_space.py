@@ -24,8 +24,8 @@ from storeformat.store.layout import (
     LOCK,
     QUEUE_KINDS,
     is_file_name,
+    queue_directories,
 )
-from storeformat.store.queue_places import queue_directories
 from storeformat.store.recovery import NEVER, doomed, warning_percent
 from storeformat.store.settings import ENTRIES, EXT_SIZE, SLOTS
 

@@ -21,9 +21,8 @@ from storeformat.store import queue_ends
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
 from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.config.timer_files import TimerFiles, read_timer_files
-from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES
+from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES, holds_pairs
 from storeformat.store.queue_ends import QueueEnd, Replayed, replayed
-from storeformat.store.queue_places import holds_pairs
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
 from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files

@@ -17,8 +17,16 @@ from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import DEFAULT
 from storeformat.store.config.config_files import TOPICS, configured_batch_topics
-from storeformat.store.layout import ABORT, BACKUP, BATCH_CONSUME_QUEUE, CONSUME_QUEUE, ROCKSDB_QUEUES, ROCKSDB_STORE
-from storeformat.store.queue_places import holds_pairs, rocksdb_queues
+from storeformat.store.layout import (
+    ABORT,
+    BACKUP,
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    ROCKSDB_QUEUES,
+    ROCKSDB_STORE,
+    holds_pairs,
+    rocksdb_queues,
+)
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import SEPARATE, Settings, read_settings
 

@@ -22,9 +22,8 @@ from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name, queue_id_of
 from storeformat.store.queue_ends import RECOVERED_FILES
-from storeformat.store.queue_places import queue_id_of
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import BATCH_SIZE, SLOTS
 from udfs.table import schemas

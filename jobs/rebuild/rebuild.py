@@ -39,8 +39,9 @@ from storeformat.store.layout import (
     LOCK,
     ROCKSDB_QUEUES,
     ROCKSDB_STORE,
+    holds_pairs,
+    queue_directories,
 )
-from storeformat.store.queue_places import holds_pairs, queue_directories
 from storeformat.store.segment_files import group_directories
 from udfs.log.log_copies import joined, ranges_by_segment
 

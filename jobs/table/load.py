@@ -46,8 +46,7 @@ from storeformat.queues import consume_queue
 from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
-from storeformat.store.layout import CONSUME_QUEUE
-from storeformat.store.queue_places import QueueDirectory, queue_directories
+from storeformat.store.layout import CONSUME_QUEUE, QueueDirectory, queue_directories
 from udfs.log.log_copies import joined
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile

@@ -30,8 +30,14 @@ from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.storage.rocksdb import CURRENT
 from storeformat.store.config.config_files import TOPICS_JSON, read_config
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, LOCK, file_name, is_file_name
-from storeformat.store.queue_places import QueueDirectory, queue_directories
+from storeformat.store.layout import (
+    BATCH_CONSUME_QUEUE,
+    LOCK,
+    QueueDirectory,
+    file_name,
+    is_file_name,
+    queue_directories,
+)
 from storeformat.store.recovery import recovered_from
 from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, StoredEnds, rocksdb_queues_in
 from udfs.files.build import PlannedQueueFile, queue_file_sizes

@@ -51,8 +51,7 @@ from storeformat.store.config.config_files import (
     read_config,
     read_offsets,
 )
-from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK
-from storeformat.store.queue_places import rocksdb_queues
+from storeformat.store.layout import ABORT, CHECKPOINT, INDEX, LOCK, rocksdb_queues
 from storeformat.store.settings import ENTRIES, SEGMENT_SIZE, SLOTS
 from udfs.files.verify import CompareIndexFiles
 from udfs.log.staged_files import Readers

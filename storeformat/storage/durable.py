@@ -166,14 +166,6 @@ def is_zero(data: bytes) -> bool:
     return data == (_ZEROS if len(data) == CHUNK else bytes(len(data)))
 
 
-def data_end(path: str, size: int) -> int:
-    """Start of the hole at the end of a local file; ``size`` for objects, or without holes."""
-    if not locations.is_local(path):
-        return size
-    with files.opened(path) as file:
-        return max((high for _, high in data_ranges(file.fileno(), 0, size)), default=0)
-
-
 def stray_byte(path: str, begin: int) -> int | None:
     """Position of the first non-zero byte from ``begin`` on. In an object only the next ``CHUNK`` is checked."""
     if not locations.is_local(path):

@@ -195,6 +195,14 @@ def size_of(path: str) -> int | None:
     return int(info.size) if info.type == pafs.FileType.File else None
 
 
+def data_end(path: str, size: int) -> int:
+    """Start of the hole at the end of a local file; ``size`` for objects, or without holes."""
+    if not locations.is_local(path):
+        return size
+    with opened(path) as file:
+        return max((high for _, high in data_ranges(file.fileno(), 0, size)), default=0)
+
+
 class opened:  # noqa: N801  (see ``reading``)
     """Open a regular local file, unbuffered."""
 

@@ -26,8 +26,7 @@ from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, local_files
 from storeformat.storage.files import FileStatus
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name
-from storeformat.store.queue_places import queue_directories
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, is_file_name, queue_directories
 from storeformat.store.recovery import NEVER
 
 READ_WHOLE = 1 << 16  # bytes; more data is bisected
@@ -138,9 +137,9 @@ def _head(file: FileStatus, kind: ModuleType) -> bytes:
 
 
 def _bisected(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
+    end = files.data_end(file.path, file.size)
+    count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
     with files.opened(file.path) as handle:
-        end = max((high for _, high in local_files.data_ranges(handle.fileno(), 0, file.size)), default=0)
-        count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
         if end <= READ_WHOLE:
             units = _units(handle, 0, count, kind)
             written = kind.written_units(units)

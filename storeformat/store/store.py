@@ -18,7 +18,7 @@ from storeformat.store.broker_rules import DEFAULT, NEWEST, NEWEST_DIFFERS, Brok
 from storeformat.store.checkpoint import FIELDS, PAGE_SIZE, StoreCheckpoint, is_plausible, parse_checkpoint
 from storeformat.store.config import config_files
 from storeformat.store.config.config_files import ConfigFile, read_config
-from storeformat.store.queue_places import queue_directories
+from storeformat.store.layout import queue_directories
 from storeformat.store.setting_names import is_known
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings
 

@@ -459,7 +459,7 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
     path = sparse_file(place / "file")
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[SIZE // 2] = 1
-        assert durable.data_end(str(path), SIZE) > SIZE // 2
+        assert files.data_end(str(path), SIZE) > SIZE // 2
         assert found(path) == Content(SIZE, SIZE // 2 + 1, EXPECTED.sha256)
 
 
@@ -472,7 +472,7 @@ def test_an_object_is_what_it_should_be(hdfs: Any) -> None:
         assert stored == DATA
         assert content == Content(len(DATA) + len(tail), data_size, EXPECTED.sha256)
         assert durable.stray_byte(path, len(DATA)) == (None if data_size == len(DATA) else data_size - 1)
-        assert durable.data_end(path, 77) == 77
+        assert files.data_end(path, 77) == 77
     hdfs.pipe_file("/object", DATA[:10])
     stored, content = durable.read_back(path, len(DATA))
     assert (bytes(stored), content) == (DATA[:10], content_of(DATA[:10]))
@@ -499,12 +499,12 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     none = str(tmp_path / "none")
     said = {"what": "cannot be read: No such file or directory", "path": none}
     for act in (
-        lambda: durable.data_end(none, 5), lambda: durable.stray_byte(none, 0), lambda: durable.read_back(none, 5),
+        lambda: files.data_end(none, 5), lambda: durable.stray_byte(none, 0), lambda: durable.read_back(none, 5),
         lambda: durable.content_on_disk(none, 5, lambda count: None),
     ):  # fmt: skip
         assert refusal(MissingInput, act) == said
     os.mkfifo(none)
-    for act in (lambda: durable.data_end(none, 5), lambda: durable.stray_byte(none, 0)):
+    for act in (lambda: files.data_end(none, 5), lambda: durable.stray_byte(none, 0)):
         assert refusal(MissingInput, act) == {"what": "this is not a regular file", "path": none}
 
 
@@ -524,11 +524,11 @@ def test_a_changed_byte_of_the_data_and_another_length_are_found(place: Path) ->
 def test_the_last_hole_begins_after_the_data(place: Path, knows_holes: None, request: pytest.FixtureRequest) -> None:
     path = sparse_file(place / "file")
     told = request.node.callspec.params["knows_holes"] == "holes"
-    assert len(DATA) <= durable.data_end(str(path), SIZE) <= (len(DATA) + 4096 if told else SIZE)
+    assert len(DATA) <= files.data_end(str(path), SIZE) <= (len(DATA) + 4096 if told else SIZE)
     (place / "zeros").write_bytes(bytes(10_000))
     os.truncate(place / "zeros", 0)
     os.truncate(place / "zeros", SIZE)
-    assert durable.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
+    assert files.data_end(str(place / "zeros"), SIZE) == (0 if told else SIZE)
 
 
 pieces = st.lists(st.tuples(st.integers(0, 700_000), st.binary(min_size=1, max_size=3)), max_size=4)
@@ -547,7 +547,7 @@ def test_any_file(pieces: list[tuple[int, bytes]], size: int, begin: int) -> Non
         rest = data[begin:].lstrip(b"\0")
         stray = size - len(rest) if rest else None
         assert durable.stray_byte(str(path), begin) == stray
-        end = durable.data_end(str(path), size)
+        end = files.data_end(str(path), size)
         assert data[:end].ljust(size, b"\0") == data
         head = data[:begin]
         expected = Content(size, len(head) if stray is None else stray + 1, hashlib.sha256(head).digest())

@@ -19,9 +19,8 @@ from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
 from storeformat.queues.queue_check import UnitComparison, compare_units
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
-from storeformat.storage import durable, files, locations
-from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
-from storeformat.store.queue_places import QueueDirectory
+from storeformat.storage import files, locations
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT, QueueDirectory
 from udfs.files.build import PlannedQueueFile, staged_units
 from udfs.log.staged_files import Readers
 
@@ -93,7 +92,7 @@ class CompareQueueFiles:
 
     def _read(self, path: str, at_least: int, kind: np.dtype[np.void]) -> Structs:
         """The units of a file up to the last that is not zero, and ``at_least`` so many; holes are not read."""
-        content, end = bytearray(self.file_size), durable.data_end(path, self.file_size)
+        content, end = bytearray(self.file_size), files.data_end(path, self.file_size)
         with files.RangeReader(path) as reader:
             reader.read_into(0, memoryview(content)[:end])
         tail = np.frombuffer(content, np.uint8)[at_least * kind.itemsize : end]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from storeformat.arrays import Bools, Int64s, Structs
-from storeformat.storage import durable, files, locations
+from storeformat.storage import files, locations
 from storeformat.storage.files import FileStatus
 from storeformat.store.config.config_files import CONFIG
 
@@ -82,7 +82,7 @@ def _last_units(logs: Sequence[FileStatus]) -> Structs:
     if not logs:
         return UNITS
     last = logs[-1]
-    end = min(-(-durable.data_end(last.path, last.size) // UNIT.size), last.size // UNIT.size)
+    end = min(-(-files.data_end(last.path, last.size) // UNIT.size), last.size // UNIT.size)
     begin = max(end - _UNITS_READ, 0)
     data = files.read_range(last.path, begin * UNIT.size, (end - begin) * UNIT.size)
     units: Structs = np.frombuffer(data, UNITS.dtype)

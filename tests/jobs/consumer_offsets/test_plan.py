@@ -23,7 +23,7 @@ from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat.record.decode import DecodeRules
 from storeformat.store.config.config_files import REVIVE_GROUP, DataVersion, FileState, read_config
-from storeformat.store.queue_places import QueueStore
+from storeformat.store.layout import QueueStore
 from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import Subscription
 
