@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,8 +53,11 @@ class TailRows:
         """The rows of each queue, in log order."""
         by_queue = np.argsort(self.key_of, kind="stable")
         numbers, begins = np.unique(self.key_of[by_queue], return_index=True)
-        rows = np.split(by_queue, begins)[1:]
-        return {self.keys[number]: own for number, own in zip(numbers.tolist(), rows, strict=True)}
+        ranges = pairwise([*begins.tolist(), len(by_queue)])
+        return {
+            self.keys[number]: by_queue[begin:end]
+            for number, (begin, end) in zip(numbers.tolist(), ranges, strict=True)
+        }
 
     @cached_property
     def last(self) -> dict[tuple[str, int], int]:

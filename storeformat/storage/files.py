@@ -156,6 +156,19 @@ def statuses_in(directory: str) -> list[FileStatus]:
     return []
 
 
+def directories_in(directory: str) -> list[tuple[str, str]]:
+    """Names and paths of the directories in one, sorted. Asks for no status: 20,000 take a tenth of a second."""
+    if not locations.is_local(directory):
+        return [(entry.name, entry.path) for entry in list_directory(directory) or [] if entry.is_directory]
+    with reading(directory), suppress(FileNotFoundError, NotADirectoryError):
+        above = directory if directory.endswith("/") else f"{directory}/"
+        with os.scandir(locations.local_path(directory)) as entries:
+            names = sorted(entry.name for entry in entries if local_files.is_directory(entry))
+        "".join(names).encode()  # raises UnicodeError
+        return [(name, above + name) for name in names]
+    return []
+
+
 def status_of(path: str) -> FileStatus | None:
     """Status of a path; None if it does not exist or is a broken link."""
     if locations.is_local(path):

@@ -58,6 +58,16 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
     return entry.stat(follow_symlinks=False) if entry.is_symlink() else None
 
 
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """True for a directory, or a link to one. Raises OSError."""
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
+    return False
+
+
 def read_at(handle: int, position: int, length: int) -> bytes:
     """The bytes [position, position + length) of an open file. Raises EOFError where it ends before."""
     data = os.pread(handle, length, position)

@@ -74,11 +74,9 @@ class QueueDirectory:
 def queue_directories(root: str, kind: str, topics: Collection[str] = ()) -> Iterator[QueueDirectory]:
     """Queue directories of a kind, by topic and name; all topics by default."""
     for topic in files.list_directory(locations.join(root, kind)) or []:
-        if not topic.is_directory or (topics and topic.name not in topics):
-            continue
-        for queue in files.list_directory(topic.path) or []:
-            if queue.is_directory:
-                yield QueueDirectory(topic.name, queue.name, queue.path)
+        if topic.is_directory and (not topics or topic.name in topics):
+            for name, path in files.directories_in(topic.path):
+                yield QueueDirectory(topic.name, name, path)
 
 
 def holds_pairs(directory: str) -> bool:

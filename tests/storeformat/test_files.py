@@ -368,8 +368,10 @@ def test_a_directory_with_links(tmp_path: Path) -> None:
     (tmp_path / "e").symlink_to("e")
     found = [(file.name, file.size) for file in statuses_in(str(tmp_path))]
     assert found == [("a", 1), ("b", -1), ("c", 1), ("d", -1), ("e", -1)]
-    assert statuses_in(str(tmp_path / "nowhere")) == []
+    assert statuses_in(str(tmp_path / "nowhere")) == files.directories_in(str(tmp_path / "nowhere")) == []
     assert files.status_of(str(tmp_path / "d")) is None
+    (tmp_path / "B").symlink_to("b")
+    assert files.directories_in(str(tmp_path)) == [(name, str(tmp_path / name)) for name in ("B", "b")]
 
 
 @pytest.mark.parametrize(
