@@ -15,7 +15,6 @@ import argparse
 import time
 import uuid
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,11 +41,10 @@ from storeformat.errors import Refused, StoreFormatError, UsageError, WriteFaile
 from storeformat.log.chain_walk import BlockWindow, chain_from
 from storeformat.log.segments import PLAIN, Segment, segment_at
 from storeformat.message import BLANK_SIZE, CERTIFICATE_SIZE, SCHEDULE_TOPIC
-from storeformat.queues import consume_queue
 from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
-from storeformat.store.layout import CONSUME_QUEUE, QueueDirectory, queue_directories
+from storeformat.store.queue_ends import queue_ends, units_at
 from udfs.log.log_copies import joined
 from udfs.table import schemas
 from udfs.table.parquet_files import WriteFiles, WrittenFile
@@ -81,7 +79,6 @@ SCHEMA = pa.schema([
     pa.field("deleted", pa.int64(), metadata={"comment": "Messages that were deleted before they were read"}),
 ])  # fmt: skip
 
-_UNITS_A_READ = 3_200
 _UNITS_ASKED = 16
 
 
@@ -620,11 +617,12 @@ def _append(path: str, table: pa.Table) -> None:
 
 
 def observed_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
-    """Milliseconds of each delay level, from the newest units and their records."""
+    """Milliseconds of each delay level, from the newest units of local queues and their records."""
     observed = {}
-    for queue in queue_directories(root, CONSUME_QUEUE, {SCHEDULE_TOPIC}):
-        delay = next(_delays(_newest_units(queue), segments), None)
-        if delay is not None and queue.queue_id is not None:
+    for queue in queue_ends(root, topics=(SCHEDULE_TOPIC,)) if locations.is_local(root) else ():
+        newest = units_at(queue, np.arange(max(queue.end - _UNITS_ASKED, queue.begin), queue.end))
+        delay = next(_delays(newest, segments), None)
+        if delay is not None:
             observed[queue.queue_id + 1] = delay
     return dict(sorted(observed.items()))
 
@@ -632,33 +630,6 @@ def observed_delays(root: str, segments: Sequence[Segment]) -> dict[int, int]:
 def contradicted(observed: dict[int, int], delay_millis: Sequence[int]) -> list[int]:
     """Levels whose delay differs from ``delay_millis``."""
     return [level for level, delay in observed.items() if tuple(delay_millis[level - 1 : level]) != (delay,)]
-
-
-def _newest_units(queue: QueueDirectory) -> Structs:
-    for entry in (entry for entry in reversed(queue.files()) if entry.size > 0):
-        with files.RangeReader(entry.path) as reader:
-            units = _last_written(reader, entry.size)
-        units = units[: consume_queue.written_units(units)]
-        units = units[~consume_queue.is_pre_blank(units)]
-        if len(units):
-            return units[-_UNITS_ASKED:]
-    return consume_queue.parse_units(b"")
-
-
-def _last_written(reader: files.RangeReader, size: int) -> Structs:
-    """The units around the end of the written part: units are written front to back."""
-
-    def is_open(block: int) -> bool:
-        units = _units(reader, size, block * _UNITS_A_READ, _UNITS_A_READ)
-        return consume_queue.written_units(units) < _UNITS_A_READ
-
-    full = bisect_left(range(-(-size // consume_queue.UNIT_SIZE // _UNITS_A_READ)), True, key=is_open)
-    return _units(reader, size, max(full * _UNITS_A_READ - _UNITS_ASKED, 0), _UNITS_A_READ + _UNITS_ASKED)
-
-
-def _units(reader: files.RangeReader, size: int, first: int, count: int) -> Structs:
-    begin = first * consume_queue.UNIT_SIZE
-    return consume_queue.parse_units(reader.read(begin, max(min(count * consume_queue.UNIT_SIZE, size - begin), 0)))
 
 
 def _delays(units: Structs, segments: Sequence[Segment]) -> Iterator[int]:

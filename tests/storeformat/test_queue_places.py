@@ -257,7 +257,7 @@ def write_queue(log: LogBuilder, root: Path, queue_id: int, delays: list[int], b
     return find_segments([str(root / "commitlog")], None)
 
 
-@pytest.mark.parametrize("blanks", [0, 3_199, 3_200, 3_201, 6_500])
+@pytest.mark.parametrize("blanks", [0, 3, 6_500])
 def test_the_newest_unit_tells(tmp_path: Path, blanks: int) -> None:
     segments = write_queue(LogBuilder(), tmp_path, 2, [10_000, 10_000, 2_000], blanks)
     assert observed_delays(str(tmp_path), segments) == {3: 2_000}
