@@ -1,6 +1,6 @@
 """The views over the table ``messages``: ``register(spark, messages)``, then ``SELECT * FROM retry_ageing``.
 
-Each is a file in ``jobs/report/sql/views``, and all but ``traces`` are SQL alone.
+Each is a file in ``jobs/report/sql/views``, those of ``storage_by_KEY`` together one; all but ``traces`` are SQL alone.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
 from dataclasses import dataclass
 from importlib import resources
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -105,9 +107,8 @@ def measure(spark: SparkSession, by: str, *, checks: bool, without: Sequence[str
     }
     found = dict(zip(asked, answers(spark, asked.values()), strict=True))
     brokers, groups = found.pop("brokers"), found.pop("groups")
-    in_all = len(groups)
-    if in_all == MOST_GROUPS:
-        in_all = spark.sql(f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM storage_by_{by})").collect()[0][0]
+    count = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM storage_by_{by})"
+    in_all = len(groups) if len(groups) < MOST_GROUPS else spark.sql(count).collect()[0][0]
     return with_rates(Facts(by, brokers, groups, found, in_all))
 
 
@@ -349,7 +350,7 @@ def register(spark: SparkSession, messages: DataFrame, names: Sequence[str] = VI
     if set(names) & set(TRACE_VIEWS):
         register_functions(spark)
     for name in names:
-        run_statements(spark, "views", f"{name}.sql")
+        spark.sql(view_text(name))
 
 
 _LONG_WAY = {
@@ -372,21 +373,17 @@ def columns_of(messages: DataFrame) -> list[str]:
     present = messages.columns
     older = not {*schemas.FROM_PROPERTIES, *schemas.RUNS} <= set(present)
     older = older or bool(messages.where("queue_run IS NULL").select("queue_run").take(1))
-    columns = []
-    for name in [*present, *(name for name in _LONG_WAY if name not in present)]:
-        if name not in present:
-            columns.append(f"{_LONG_WAY[name]} AS {name}")
-        elif older and name in schemas.FROM_PROPERTIES:
-            columns.append(f"coalesce({name}, {_LONG_WAY[name]}) AS {name}")
-        else:
-            columns.append("`" + name.replace("`", "``") + "`")
-    return columns
+    columns = {name: "`" + name.replace("`", "``") + "`" for name in present}
+    doubled = schemas.FROM_PROPERTIES if older else ()
+    columns |= {name: f"coalesce({name}, {_LONG_WAY[name]}) AS {name}" for name in doubled if name in columns}
+    columns |= {name: f"{way} AS {name}" for name, way in _LONG_WAY.items() if name not in columns}
+    return list(columns.values())
 
 
 def register_lag(spark: SparkSession, consumer_offsets: DataFrame) -> None:
     """Create ``consumer_offsets``, and the view ``lag``, as temporary views."""
     consumer_offsets.createOrReplaceTempView("consumer_offsets")
-    run_statements(spark, "views", "lag.sql")
+    spark.sql(view_text("lag"))
 
 
 def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIEWS) -> None:
@@ -402,8 +399,7 @@ def create_permanent(spark: SparkSession, table: str, names: Sequence[str] = VIE
     columns = ", ".join(columns_of(spark.table(table)))
     spark.sql(f"CREATE OR REPLACE VIEW messages AS SELECT {columns} FROM {table}")
     for name in names:
-        (statement,) = statements(sql_text("views", f"{name}.sql"))
-        spark.sql(statement.replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))
+        spark.sql(view_text(name).replace("CREATE OR REPLACE TEMPORARY VIEW", "CREATE OR REPLACE VIEW", 1))
 
 
 def register_functions(spark: SparkSession) -> None:
@@ -413,13 +409,17 @@ def register_functions(spark: SparkSession) -> None:
     make: Any = arrow_udf  # its declared overloads want column types written out
     for name, (function, returned) in FUNCTIONS.items():
         spark.udf.register(f"_rmq_{name}", make(function, schemas.spark_type(returned)))
-    run_statements(spark, "functions.sql")
-
-
-def run_statements(spark: SparkSession, *path: str) -> None:
-    """Run the statements of a file below ``jobs/report/sql``."""
-    for statement in statements(sql_text(*path)):
+    for statement in statements(sql_text("functions.sql")):
         spark.sql(statement)
+
+
+def view_text(name: str) -> str:
+    """The statement of a view: its file, or the template of ``storage_by_KEY`` with the row of the key."""
+    if not name.startswith("storage_by_"):
+        return statements(sql_text("views", f"{name}.sql"))[0]
+    key, rows = name.removeprefix("storage_by_"), ConfigParser(interpolation=None)
+    rows.read_string(sql_text("views", "storage_by.ini"))
+    return Template(statements(sql_text("views", "storage_by.sql"))[0]).substitute(rows[key], key=key)
 
 
 def sql_text(*path: str) -> str:
