@@ -371,12 +371,14 @@ _LONG_WAY = {
 def columns_of(messages: DataFrame) -> list[str]:
     """Columns of the view ``messages`` as SQL; what older rows lack comes from the slower properties map."""
     present = messages.columns
-    older = not {*schemas.FROM_PROPERTIES, *schemas.RUNS} <= set(present)
-    older = older or bool(messages.where("queue_run IS NULL").select("queue_run").take(1))
+    lacks = not _LONG_WAY.keys() - {schemas.BODY} <= {*present}
+    older = lacks or bool(messages.where("queue_run IS NULL").select("queue_run").take(1))
     columns = {name: "`" + name.replace("`", "``") + "`" for name in present}
-    doubled = schemas.FROM_PROPERTIES if older else ()
-    columns |= {name: f"coalesce({name}, {_LONG_WAY[name]}) AS {name}" for name in doubled if name in columns}
-    columns |= {name: f"{way} AS {name}" for name, way in _LONG_WAY.items() if name not in columns}
+    for name, way in _LONG_WAY.items():
+        if name not in columns:
+            columns[name] = f"{way} AS {name}"
+        elif older:
+            columns[name] = f"coalesce({name}, {way}) AS {name}"
     return list(columns.values())
 
 

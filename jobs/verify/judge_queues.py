@@ -143,11 +143,11 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
         again = [one.file for one in compared.all_results() if one.units is not None and one.units.differences]
         compared.compare(run.runner, "look again at what is missing", again)
     totals: Counter[str] = Counter()
-    deletions = _deletions(run, compared)
+    deleted = _deleted(run, compared)
     for queue, results in sorted(compared.results.items()):
         there = [base for base, one in results.items() if one.size is not None]
-        if not there and queue in deletions:
-            run.verdicts.notes.append(f"{queue[0]}:{queue[1]} is missing: {deletions[queue]}")
+        if not there and queue in deleted:
+            run.verdicts.notes.append(f"{queue[0]}:{queue[1]} is missing: its topic was deleted")
             continue
         for base, one in sorted(results.items()):
             _judge_file(run, compared, one, totals, is_last=bool(there) and base == max(there))
@@ -168,8 +168,10 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
     )
 
 
-def _deletions(run: Verification, compared: QueuesCompared) -> dict[TopicQueue, str]:
-    """Why queues that the log has may be missing: their topics were deleted."""
+def _deleted(run: Verification, compared: QueuesCompared) -> set[TopicQueue]:
+    """Queues that may be missing: of lite topics, whose time ends, and of topics that are not configured or were made
+    again since.
+    """
     topics = set(read_config(run.store.root, TOPICS_JSON).value or ())
     if topics:
         topics.update(one.file.queue[0] for one in compared.all_results() if one.size is not None)
@@ -178,16 +180,13 @@ def _deletions(run: Verification, compared: QueuesCompared) -> dict[TopicQueue, 
         firsts = [one.first_expected for one in compared.results.get(queue, {}).values()]
         first = min((offset for offset in firsts if offset is not None), default=-1)
         births[queue[0]] = max(births.get(queue[0], -1), first)
-    reasons = {}
+    deleted = set()
     for queue, results in compared.results.items():
-        topic, lasts = queue[0], [one.last_expected for one in results.values() if one.last_expected is not None]
-        if topic.startswith(LITE_PREFIX):
-            reasons[queue] = "a lite topic, whose queue the broker deletes when its time is over"
-        elif max(lasts, default=-1) < births.get(topic, -1):
-            reasons[queue] = "its topic was deleted and created again, and this queue has not been used since"
-        elif topics and topic not in topics:
-            reasons[queue] = "its topic was deleted: config/topics.json does not know it"
-    return reasons
+        lasts = [one.last_expected for one in results.values() if one.last_expected is not None]
+        is_over = max(lasts, default=-1) < births.get(queue[0], -1) or bool(topics and queue[0] not in topics)
+        if is_over or queue[0].startswith(LITE_PREFIX):
+            deleted.add(queue)
+    return deleted
 
 
 def _judge_file(

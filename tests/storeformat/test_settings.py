@@ -205,6 +205,8 @@ def test_a_setting_without_effect_changes_nothing() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- broker rules
+_ROOT = Path(storeformat.__file__).parents[1]
+PROGRAM = "".join(path.read_text() for part in ("jobs", "storeformat") for path in (_ROOT / part).rglob("*.py"))
 _4_9 = {"corrects_delay_offsets", "reads_several_paths"}
 _5_0 = _4_9 | {
     "may_read_long_topics", "wants_dup_info", "deletes_at_once", "trusts_clean_stop",
@@ -237,6 +239,7 @@ _5_5 = _5_3 | {
 def test_flags_of_a_release(release: str, flags: set[str]) -> None:
     rules = rules_of(rules_of_release(release))
     assert {name for name, value in vars(rules).items() if value is True} == flags
+    assert [name for name in flags if f"rules.{name}" not in PROGRAM] == []  # each is asked
 
 
 _SINCE_5_3_2 = {"starts_at_furthest_queue", "takes_offsets_file", "dispatches_after_queues"}

@@ -17,7 +17,6 @@ BODY = "body"
 
 _ENDS = "1 first, 2 last, 3 alone; NULL: not known"
 RUNS = ("queue_run", "log_run")  # position in a task's run; the views queue_gaps and clock_steps only read ends
-FROM_PROPERTIES = ("delay_level", "timer_due", "real_topic", "inner_num")
 
 
 def _schema(*columns: tuple[str, pa.DataType, str]) -> pa.Schema:

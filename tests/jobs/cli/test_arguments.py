@@ -285,7 +285,7 @@ def test_help_of_a_job_has_an_example_the_options_and_the_exit_codes(job: str) -
     assert [line for line in lines if line in ("required:", "common:", "rare:")] == sorted(
         {"required:", "common:", "rare:"} & {*lines}, key="required: common: rare:".index
     )
-    exit_codes = " ".join(" ".join(lines[lines.index("", -4) :]).split())
+    exit_codes = " ".join(parser_of(job).format_help().rpartition("\n\n")[2].split())
     assert exit_codes == "exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
     assert len(lines) <= 50
 
