@@ -7,8 +7,8 @@ from typing import Any
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
 from storeformat.storage import locations, rocksdb
-from storeformat.store.config import config_files
-from storeformat.store.config.config_files import (
+from storeformat.store import config_files
+from storeformat.store.config_files import (
     DataVersion,
     FileState,
     Offsets,

@@ -27,7 +27,7 @@ from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore, Refused
 from storeformat.record.dispatch import RETRY_PREFIX
 from storeformat.storage import locations
-from storeformat.store.config.config_files import (
+from storeformat.store.config_files import (
     CONFIG,
     OFFSETS,
     OFFSETS_WITH_LIGHT_GROUPS,

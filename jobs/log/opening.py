@@ -22,7 +22,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.checkpoint import FIELDS, parse_checkpoint
-from storeformat.store.config.config_files import find_batch_topics
+from storeformat.store.config_files import find_batch_topics
 from storeformat.store.layout import ABORT, CHECKPOINT, QueueStore, QueueStoreKind, file_name, queue_store
 from storeformat.store.queue_ends import offset_at, queue_ends, units_at
 from storeformat.store.segment_files import (

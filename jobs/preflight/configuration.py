@@ -34,7 +34,7 @@ from jobs.contract.report import command, quoted
 from jobs.preflight.stopped_store import Reason, StoppedStore, batch_topics_of, first_of
 from storeformat.javacompat import parse_int
 from storeformat.storage import files, locations, rocksdb
-from storeformat.store.config.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
+from storeformat.store.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
 from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
 from storeformat.store.segment_files import paths_unread_by_broker

@@ -16,11 +16,10 @@ from storeformat.errors import WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record.dispatch import TIMER_TOPIC, parse_delay_levels
 from storeformat.storage import files
-from storeformat.store import queue_ends
-from storeformat.store.config import config_files
-from storeformat.store.config.config_files import Offsets, known_groups
-from storeformat.store.config.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
+from storeformat.store import config_files, queue_ends
+from storeformat.store.config_files import Offsets, known_groups
 from storeformat.store.queue_ends import QueueEnd
+from storeformat.store.timer_files import LOG, TIMER_CHECK, WHEEL, WHEEL_SIZE
 
 _WRITTEN_MS = 60_000  # a broker writes the offsets of delay levels every ten seconds (``flushDelayOffsetInterval``)
 _MADE_WITHOUT_QUEUES = ("rmq_sys_", "%LMQ%")

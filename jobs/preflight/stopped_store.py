@@ -19,8 +19,7 @@ from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store import queue_ends
 from storeformat.store.checkpoint import PAGE_SIZE, StoreCheckpoint, parse_checkpoint
-from storeformat.store.config.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
-from storeformat.store.config.timer_files import TimerFiles, read_timer_files
+from storeformat.store.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS, ConfigFile
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES, holds_pairs
 from storeformat.store.queue_ends import QueueEnd, Replayed, replayed
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
@@ -28,6 +27,7 @@ from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.settings import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, Settings
 from storeformat.store.store import Store, find_store
+from storeformat.store.timer_files import TimerFiles, read_timer_files
 
 SAFE = "safe to start"
 SAFE_BUT = "safe to start, but read this first"

@@ -16,7 +16,7 @@ from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import DEFAULT
-from storeformat.store.config.config_files import TOPICS, configured_batch_topics
+from storeformat.store.config_files import TOPICS, configured_batch_topics
 from storeformat.store.layout import (
     ABORT,
     BACKUP,

@@ -29,7 +29,7 @@ from typing import Any
 from storeformat.errors import Refused
 from storeformat.storage import durable, files, locations
 from storeformat.store.broker_rules import VERSIONS
-from storeformat.store.config.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
+from storeformat.store.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
 from storeformat.store.layout import ABORT, BACKUP, CHECKPOINT, INDEX, QUEUE_KINDS, REPAIRED_LOG, ROCKSDB_QUEUES
 
 JOURNAL = "journal.json"

@@ -38,7 +38,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES
 from storeformat.storage import files, locations
 from storeformat.storage.durable import content_of
 from storeformat.store.checkpoint import StoreCheckpoint
-from storeformat.store.config.config_files import DELAYS, TOPICS, number_of_queues, topic_configuration, topics_json
+from storeformat.store.config_files import DELAYS, TOPICS, number_of_queues, topic_configuration, topics_json
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from udfs.files.build import (
     SCHEMA,

@@ -22,7 +22,7 @@ from storeformat.queues.topic_filter import TopicFilter
 from storeformat.storage import durable, files, locations
 from storeformat.storage.durable import Content, read_back
 from storeformat.store.broker_rules import VERSIONS
-from storeformat.store.config.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
+from storeformat.store.config_files import DELAYS, OFFSETS, OFFSETS_WITH_LIGHT_GROUPS, TOPICS
 from storeformat.store.layout import CONSUME_QUEUE, QUEUE_KINDS, ROCKSDB_QUEUES
 from udfs.files.build import rows_of
 

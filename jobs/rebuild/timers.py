@@ -22,8 +22,10 @@ from storeformat.errors import Refused, WrongSettings
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues.consume_queue import MAX_QUEUE_OFFSET
 from storeformat.record.dispatch import TIMER_TOPIC
-from storeformat.store.config.config_files import DELAY_OFFSETS, read_config
-from storeformat.store.config.timer_files import (
+from storeformat.store.config_files import DELAY_OFFSETS, read_config
+from storeformat.store.queue_ends import first_not_due, queue_ends
+from storeformat.store.settings import Settings
+from storeformat.store.timer_files import (
     DEFAULT,
     DEFAULT_FILE_SIZE,
     DELETE,
@@ -33,8 +35,6 @@ from storeformat.store.config.timer_files import (
     timer_check,
     timer_log,
 )
-from storeformat.store.queue_ends import first_not_due, queue_ends
-from storeformat.store.settings import Settings
 from udfs.log.timers import Identity, TimerEvent, WaitingTimer
 
 _WIDEST_WINDOW = 7 * 24 * 3600 - 60  # slots; a broker uses it in place of a setting out of range

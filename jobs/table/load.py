@@ -43,7 +43,7 @@ from storeformat.log.segments import PLAIN, Segment, segment_at
 from storeformat.message import BLANK_SIZE, CERTIFICATE_SIZE, SCHEDULE_TOPIC
 from storeformat.record.decode import DecodeRules, RecordBlock, store_timestamp_at
 from storeformat.storage import files, locations
-from storeformat.store.config.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
+from storeformat.store.config_files import BACKUP_SUFFIX, CONSUMER_OFFSETS, LMQ_OFFSETS
 from storeformat.store.queue_ends import queue_ends, units_at
 from udfs.log.log_copies import joined
 from udfs.table import schemas

@@ -29,7 +29,7 @@ from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.storage.rocksdb import CURRENT
-from storeformat.store.config.config_files import TOPICS_JSON, read_config
+from storeformat.store.config_files import TOPICS_JSON, read_config
 from storeformat.store.layout import (
     BATCH_CONSUME_QUEUE,
     LOCK,

@@ -42,7 +42,7 @@ from storeformat.queues.queue_check import Finding
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.store.checkpoint import FIELDS, StoreCheckpoint, parse_checkpoint
-from storeformat.store.config.config_files import (
+from storeformat.store.config_files import (
     CONFIG,
     ConfigFile,
     FileState,

@@ -13,11 +13,10 @@ from storeformat.index import index_file
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
-from storeformat.store import layout
+from storeformat.store import config_files, layout
 from storeformat.store.broker_rules import DEFAULT, NEWEST, NEWEST_DIFFERS, BrokerRules, release_numbers, rules_of
 from storeformat.store.checkpoint import FIELDS, PAGE_SIZE, StoreCheckpoint, is_plausible, parse_checkpoint
-from storeformat.store.config import config_files
-from storeformat.store.config.config_files import ConfigFile, read_config
+from storeformat.store.config_files import ConfigFile, read_config
 from storeformat.store.layout import queue_directories
 from storeformat.store.setting_names import is_known
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings

@@ -48,7 +48,7 @@ from jobs.log import opening
 from jobs.query import query
 from jobs.rebuild import build_store
 from jobs.spark.runner import Runner
-from storeformat.store.config.config_files import topic_configuration
+from storeformat.store.config_files import topic_configuration
 
 pytestmark = pytest.mark.broker
 

@@ -31,7 +31,7 @@ from support.real_broker import RELEASES, REPLICATED, SINCE_5, BrokerGroup, Brok
 from support.rebuilding import rules_of_release
 
 from jobs.preflight.preflight import safe_to_start
-from storeformat.store.config.config_files import DataVersion, consumer_offsets_json
+from storeformat.store.config_files import DataVersion, consumer_offsets_json
 from storeformat.store.settings import read_settings
 
 pytestmark = pytest.mark.broker

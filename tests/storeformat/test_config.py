@@ -16,8 +16,8 @@ from support.patching import stand_in
 from support.store_to_start import as_fastjson
 
 from storeformat.errors import MissingInput, NotAStore, WrongSettings
-from storeformat.store.config import config_files
-from storeformat.store.config.config_files import (
+from storeformat.store import config_files
+from storeformat.store.config_files import (
     CONFIG,
     REVIVE_GROUP,
     ConfigCopy,
@@ -37,7 +37,7 @@ from storeformat.store.config.config_files import (
     topic_configuration,
     topics_json,
 )
-from storeformat.store.config.timer_files import DEFAULT, DELETE, TimerUnit, read_timer_files, timer_check, timer_log
+from storeformat.store.timer_files import DEFAULT, DELETE, TimerUnit, read_timer_files, timer_check, timer_log
 
 # -------------------------------------------------------------------------------------------------- config files
 SOUND = b'{"offsetTable":{"A@g":{0:5}}}'

@@ -38,9 +38,8 @@ from storeformat.javacompat import (
 )
 from storeformat.kernels.columns import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
-from storeformat.store import checkpoint, rocksdb_queues
+from storeformat.store import checkpoint, rocksdb_queues, timer_files
 from storeformat.store.broker_rules import VERSIONS, rules_of
-from storeformat.store.config import timer_files
 from storeformat.store.layout import file_name, is_file_name
 from storeformat.store.setting_names import EFFECTS, as_written, is_known, nearest_names, parse_properties
 from storeformat.store.settings import QUEUE_STORE_SETTINGS, Settings, read_settings

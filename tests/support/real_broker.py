@@ -21,7 +21,7 @@ from typing import Any
 
 from support.real_store import JAVA_OPTIONS, build_driver
 
-from storeformat.store.config import config_files
+from storeformat.store import config_files
 
 RELEASES = ("5.3.3", "5.5.0")
 """The releases of the drill: the last 5.3, which heals itself, and one that goes back ten segments at most."""

@@ -246,7 +246,7 @@ def check(queued: int, read_until: int = 1) -> Damage:
 
 def timer_units(*offsets: int, slot: int = 1000, waited: int = 1000, magics: Sequence[int] = (1,)) -> Damage:
     """A timer log of units of messages at these offsets, from the log's end on, which waited for a slot."""
-    from storeformat.store.config.timer_files import TimerUnit, timer_log
+    from storeformat.store.timer_files import TimerUnit, timer_log
 
     def damage(store: StoreToStart) -> None:
         end = store.log.end_offset

@@ -23,7 +23,7 @@ from jobs.log.opening import open_store
 from jobs.query import query
 from jobs.query.offline_store import OfflineStore
 from storeformat.errors import MissingInput, NotAStore
-from storeformat.store.config.config_files import DataVersion, FileState
+from storeformat.store.config_files import DataVersion, FileState
 
 
 # ----------------------------------------------------------------------------------------------------------- lag

@@ -22,7 +22,7 @@ from jobs.consumer_offsets.ranges import QueueRanges, offsets_at, queue_ranges
 from jobs.log.log_scan import LogReading, scan_log
 from jobs.spark.runner import Runner
 from storeformat.record.decode import DecodeRules
-from storeformat.store.config.config_files import REVIVE_GROUP, DataVersion, FileState, read_config
+from storeformat.store.config_files import REVIVE_GROUP, DataVersion, FileState, read_config
 from storeformat.store.layout import QueueStore
 from udfs.log.scan import ScanTask
 from udfs.log.subscriptions import Subscription

@@ -20,7 +20,7 @@ import numpy as np
 from storeformat.arrays import Bools, Int64s, Structs
 from storeformat.storage import files, locations
 from storeformat.storage.files import FileStatus
-from storeformat.store.config.config_files import CONFIG
+from storeformat.store.config_files import CONFIG
 
 TIMER_CHECK, WHEEL, LOG = "timercheck", "timerwheel", "timerlog"
 WHEEL_SIZE = 7 * 24 * 3600 * 2 * 32

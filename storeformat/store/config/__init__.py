@@ -1,1 +1,0 @@
-"""``config/`` of a store: files about topics, groups and timers."""
