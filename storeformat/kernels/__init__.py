@@ -17,35 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import (
-    ENTRY_SIZE,
-    PADDING,
-    Heads,
-    PlainRules,
-    PlainStop,
-    Spans,
-    Tally,
-    TopicKind,
-    TopicTable,
-    UnitColumns,
-)
 
-__all__ = [
-    "ENTRY_SIZE",
-    "PADDING",
-    "Heads",
-    "PlainRules",
-    "PlainStop",
-    "Spans",
-    "Tally",
-    "TopicKind",
-    "TopicTable",
-    "UnitColumns",
-    "active",
-    "compiled",
-    "numpy_kernels",
-    "prefer_numpy",
-]
+__all__ = ["active", "compiled", "numpy_kernels", "prefer_numpy"]
 
 _WITH_CONSTANTS = ("message.py", "kernels/columns.py")
 """Modules whose values go into compiled code: numba does not see that they change."""

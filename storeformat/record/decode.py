@@ -16,7 +16,8 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels import Heads, Spans, active, numpy_kernels
+from storeformat.kernels import active, numpy_kernels
+from storeformat.kernels.columns import Heads, Spans
 from storeformat.storage.files import RangeReader
 
 _CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)

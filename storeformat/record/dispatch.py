@@ -53,7 +53,8 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
 from storeformat.javacompat import java_hash, parse_long
-from storeformat.kernels import (
+from storeformat.kernels import compiled, numpy_kernels
+from storeformat.kernels.columns import (
     ENTRY_SIZE,
     PlainRules,
     PlainStop,
@@ -62,8 +63,6 @@ from storeformat.kernels import (
     TopicKind,
     TopicTable,
     UnitColumns,
-    compiled,
-    numpy_kernels,
 )
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues import batch_consume_queue
