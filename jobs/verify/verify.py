@@ -119,7 +119,6 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> None:
     """Judge the comparison. ``dispatched``: offset below which all entries must exist, None for the whole log."""
     verdicts, comparisons = run.verdicts, [one for _, one in compared.files]
-    _judge_slot_counts(compared)
     explained = Counter[str]()
     with_tags = False
     for check, one in compared.files:
@@ -205,18 +204,6 @@ def _miss(run: Verification, subject: Subject, gap: IndexComparison, whole_files
         run.verdicts.differ(Subject(INDEX), Finding("missing_file", count, expected=expected))
     else:
         run.verdicts.differ(subject, *gap.differences.values())
-
-
-def _judge_slot_counts(compared: IndexCompared) -> None:
-    """Field hashSlotCount is the used slots, the entries (before 4.7.1), or in between across that upgrade."""
-    counts = [(one.used_slots, one.header["hash_slot_count"], one.entries) for _, one in compared.files]
-    by_slot = [used == count < entries for used, count, entries in counts]
-    by_entry = [used < count == entries for used, count, entries in counts]
-    for number, (check, one) in enumerate(compared.files):
-        used, count, entries = counts[number]
-        is_upgrade = any(by_entry[:number]) and not any(by_entry[number:]) and not any(by_slot[:number])
-        if not (count == entries or check.growing or (used < count < entries and is_upgrade)):
-            one.expect_in_header("hash_slot_count", used)
 
 
 _CHECKPOINT = Subject(CHECKPOINT, CHECKPOINT)

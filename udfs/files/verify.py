@@ -132,16 +132,12 @@ class CompareQueueFiles:
         directory = QueueDirectory(topic, queue, locations.join(self.root, CONSUME_QUEUE_EXT, topic, queue))
         offsets, agrees = consume_queue_ext.unit_offsets(codes[places]), np.zeros(len(places), bool)
         for entry in directory.files():
-            inside = np.flatnonzero((offsets >= int(entry.name)) & (offsets < int(entry.name) + entry.size))
-            if not len(inside):
-                continue
-            positions = offsets[inside] - int(entry.name)
-            begin = int(positions.min())
-            end = min(int(positions.max()) + consume_queue_ext.UNIT_SIZE, entry.size)
-            content = np.frombuffer(readers.open(entry.path).read(begin, end - begin), np.uint8)
-            heads = consume_queue_ext.parse_unit_heads(content, positions - begin)
-            whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_SIZE
-            agrees[inside] = whole & (heads["tags_code"] == wanted[places[inside]])
+            positions = offsets - int(entry.name)
+            if ((positions >= 0) & (positions < entry.size)).any():
+                content = np.frombuffer(readers.open(entry.path).read(0, entry.size), np.uint8)
+                heads = consume_queue_ext.parse_unit_heads(content, positions)
+                whole = heads["size"] == heads["bit_map_size"] + consume_queue_ext.UNIT_SIZE
+                agrees |= whole & (heads["tags_code"] == wanted[places])
         return places[agrees]
 
     def _tags_hash(self, unit: np.void, readers: Readers) -> int:

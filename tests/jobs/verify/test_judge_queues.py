@@ -394,11 +394,7 @@ def set_slot_count(file: Path, count: int | str) -> int:
 @pytest.mark.parametrize(
     ("counts", "wrong"),
     [
-        (["entries", "entries", "between"], None),
-        (["between"], 0),
-        (["used", "between"], 1),
-        (["entries", "used", "between"], 2),
-        (["entries", "between", "entries"], 1),
+        (["entries", "between", "used"], None),
         (["entries", "less"], 1),
         (["entries", "more"], 1),
     ],
