@@ -31,7 +31,7 @@ from jobs.contract.report import Report, Reporter, counted, job_command, losses_
 from jobs.preflight import preflight
 from jobs.publish import backups, publish, swap
 from jobs.rebuild import rebuild
-from storeformat.errors import DamagedLog, MissingInput, Refused
+from storeformat.errors import DamagedLog, MissingInput, RecordDefect, Refused
 from storeformat.storage import files, locations
 from storeformat.store.layout import BACKUP, REPAIRED_LOG, is_file_name
 from storeformat.store.segment_files import commit_log_directories
@@ -196,6 +196,8 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     if rebuilt["damaged_ranges"] or losses_text(rebuilt):
         repair = "repair the log: " if rebuilt["damaged_ranges"] else ""
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
+    if any(row["reason"] == str(RecordDefect.BODY_CRC) for row in rebuilt["damaged_ranges"]):
+        lines.append("lost with them: records of which a body alone is wrong; rebuild --keep-crc-failures keeps these")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
         if "consumequeue" in rebuilding.only:

@@ -466,10 +466,6 @@ def test_damage_leaves_places_for_anything_that_a_broker_accepts() -> None:
     assert compare({5: ZERO}, fillers=(5,), dispatched=1300).differences == ()
 
 
-def test_a_file_of_nothing_lacks_its_fillers() -> None:
-    assert differences(compare(dict.fromkeys(range(10), ZERO), dispatched=0)) == {"missing_unit": 2}
-
-
 def compare_batches(*found: tuple[int, ...], own: range) -> UnitComparison:
     units = np.zeros(2, batch_consume_queue.UNIT)
     units[own.start] = BATCH

@@ -130,6 +130,16 @@ def test_a_damaged_log_is_repaired_beside_it(
     assert text_of(store, capsys)[0] == f"not safe to start: decide first, then {done.report['next']}"
 
 
+def test_a_record_with_a_wrong_body_may_be_kept(tmp_path: Path) -> None:
+    store = without_queues(tmp_path)
+    segment = min((store.root / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[88] ^= 1  # body of the first record: 84 bytes of head, its length
+    segment.write_bytes(data)
+    plan = recover(store).report["plan"]
+    assert any(line.endswith("rebuild --keep-crc-failures keeps these") for line in plan), plan
+
+
 @pytest.mark.parametrize(("kept", "codes"), [(-2, (1, 0)), (20, (1, 1))])
 def test_of_torn_offsets_what_nothing_shows_is_decided_by_a_person(
     kept: int, codes: tuple[int, int], tmp_path: Path
