@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +50,27 @@ _LOSSES = ("lost_messages", "lost_messages_at_least", "losses")
 _REBUILT, _REPAIRED = "rebuilt", "repaired"
 
 
+@dataclass
+class _Course:
+    """What is planned, or was done. ``log``: a repaired log that broker.conf does not name yet; ``torn``: a file of
+    offsets showed that more were lost.
+    """
+
+    log: str | None
+    lines: list[str] = field(default_factory=list)
+    losses: dict[str, Any] = field(default_factory=dict)
+    torn: bool = False
+
+
 def run(options: RecoverOptions, reporter: Reporter) -> Report:
     """Recover a store. Exit code 0: the broker may be started."""
-    done, back, made = list[str](), list[str](), set[str]()
-    losses: dict[str, Any] = {}
-    torn = False
+    back, made = list[str](), set[str]()
     root = files.resolved(locations.absolute(options.store))
     if options.yes:
         backups.refuse_other_user(root)
-    if (log := _repaired_before(root, options)) is not None:
-        options = _with_log(options, log)
+    course = _Course(_repaired_before(root, options))
+    if course.log is not None:
+        options = _with_log(options, course.log)
     while True:
         look = preflight.run(options, Reporter(quiet=True))
         parts = ({part for reason in look["reasons"] for part in reason["recover"].split()} & _PARTS.keys()) - made
@@ -74,26 +84,25 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
             if options.yes:
                 with suppress(Refused):  # what a run left that was killed after its publish
                     _clear(_work_of(options))
-            as_it_was = "" if log is None else "set storePathCommitLog as it was, then "
-            done += [f"the way back: {as_it_was}{'; '.join(back)}"] if back else []
-            return _report(options, look, done, reporter, losses, log, torn=torn)
+            as_it_was = "" if course.log is None else "set storePathCommitLog as it was, then "
+            course.lines += [f"the way back: {as_it_was}{'; '.join(back)}"] if back else []
+            return _report(options, look, course, reporter)
         rebuilding, rebuilt = found
-        losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else losses
-        torn |= rebuilt.get("offsets_torn", False)
-        lines = [line for line in _plan_lines(rebuilding, rebuilt) if line not in done]  # notes are said once
+        course.lines += [line for line in _plan_lines(rebuilding, rebuilt) if line not in course.lines]  # notes once
+        course.losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else course.losses
+        course.torn |= options.yes and rebuilt.get("offsets_torn", False)
         if not options.yes:
-            return _report(options, look, lines, reporter, losses)
+            return _report(options, look, course, reporter)
         if rebuilt["repaired_segments"]:
-            log = _repaired_log(rebuilding, rebuilt["log_end"])
-            options = replace(_with_log(options, log), replicas=())
+            course.log = _repaired_log(rebuilding, rebuilt["log_end"])
+            options = replace(_with_log(options, course.log), replicas=())
         publishing = PublishOptions(
             store=options.store, rebuilt=rebuilding.output, broker_conf=options.broker_conf,
-            commitlog=() if log is None else (log,), after_crash=look["after_crash"],
+            commitlog=() if course.log is None else (course.log,), after_crash=look["after_crash"],
         )  # fmt: skip
         published = publish.run(publishing, reporter)
         shutil.rmtree(_work_of(options), ignore_errors=True)
         made |= parts
-        done += lines
         back.insert(0, job_command("restore", options.store, options.broker_conf, "--backup", published["backup"]))
 
 
@@ -206,33 +215,24 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
     return lines
 
 
-def _report(
-    options: RecoverOptions,
-    look: Report,
-    plan: Sequence[str],
-    reporter: Reporter,
-    losses: dict[str, Any],
-    log: str | None = None,
-    *,
-    torn: bool = False,
-) -> Report:
-    reasons = look["reasons"]
+def _report(options: RecoverOptions, look: Report, course: _Course, reporter: Reporter) -> Report:
+    reasons, log = look["reasons"], course.log
     unsafe = [reason for reason in reasons if reason["unsafe"]]
-    only_planned = bool(plan) and not options.yes
-    safe = look["answer"].startswith("safe") and not torn
+    only_planned = bool(course.lines) and not options.yes
+    safe = look["answer"].startswith("safe") and not course.torn
     start = ("" if log is None else f"put storePathCommitLog={log} into broker.conf, then ") + "start the broker"
-    decided = "decide first" + " what groups of the torn offsets read" * torn
-    decided += f", then {start}" if torn or log is not None else ""
+    decided = "decide first" + " what groups of the torn offsets read" * course.torn
+    decided += f", then {start}" if course.torn or log is not None else ""
     verdict = "run it again with --yes" if only_planned else start if safe else decided
     figures = f"{counted(len(unsafe), 'reason')} not to start, {counted(len(reasons) - len(unsafe), 'note')}"
     lines = [f"{look['answer']}: {verdict}", figures]
     planned = {"cure": ""} if only_planned else {}
     lines += reason_lines([reason | (planned if reason["recover"] not in ("", _DECIDE) else {}) for reason in reasons])
-    lines += [("plan: " if only_planned else "done: ") + line for line in plan]
-    lines += [note for note in reporter.notes if note not in plan]
-    facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": list(plan)}
+    lines += [("plan: " if only_planned else "done: ") + line for line in course.lines]
+    lines += [note for note in reporter.notes if note not in course.lines]
+    facts = {"answer": look["answer"], "reasons": reasons, "store": look["store"], "plan": course.lines}
     if not only_planned:  # else the same command with --yes
         facts["next"] = start if safe else ""
-    report = reporter.report("recover", text=lines, damaged=torn, **facts)
-    report.update(losses)
+    report = reporter.report("recover", text=lines, damaged=course.torn, **facts)
+    report.update(course.losses)
     return report
