@@ -116,15 +116,20 @@ def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
 
 def _written(paths: Sequence[FileStatus], kind: ModuleType) -> dict[str, tuple[int, Structs]]:
     """Number of units of each file before the first invalid one, and these units, or the first and last if many."""
-    heads = [_head(file, kind) for file in paths]
-    units = kind.parse_units(b"".join(heads))
-    begins = np.cumsum([0, *(len(head) // kind.UNIT_SIZE for head in heads)])
+    found, short = dict[str, tuple[int, Structs]](), dict[str, bytes]()
+    for file in paths:
+        head = _head(file, kind)
+        if len(head) < _HELD * kind.UNIT_SIZE:
+            short[file.path] = head
+        else:
+            found[file.path] = _of_many(file, kind, kind.parse_units(head))
+    units = kind.parse_units(b"".join(short.values()))
+    begins = np.cumsum([0, *(len(head) // kind.UNIT_SIZE for head in short.values())])
     invalid = np.append(np.flatnonzero(~kind.is_valid(units)), len(units))
     ends = np.minimum(invalid[np.searchsorted(invalid, begins[:-1])], begins[1:])
-    return {
-        file.path: (end - begin, units[begin:end]) if end - begin < _HELD else _bisected(file, kind)
-        for file, begin, end in zip(paths, begins.tolist(), ends.tolist(), strict=False)
-    }
+    for path, begin, end in zip(short, begins.tolist(), ends.tolist(), strict=False):
+        found[path] = end - begin, units[begin:end]
+    return found
 
 
 def _head(file: FileStatus, kind: ModuleType) -> bytes:
@@ -136,7 +141,9 @@ def _head(file: FileStatus, kind: ModuleType) -> bytes:
     return head if unwritten < 0 else head[: -(-unwritten // size) * size]
 
 
-def _bisected(file: FileStatus, kind: ModuleType) -> tuple[int, Structs]:
+def _of_many(file: FileStatus, kind: ModuleType, head: Structs) -> tuple[int, Structs]:
+    if (written := kind.written_units(head)) < _HELD:
+        return written, head[:written]
     end = files.data_end(file.path, file.size)
     count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
     with files.opened(file.path) as handle:
