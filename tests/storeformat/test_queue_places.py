@@ -214,7 +214,7 @@ def test_batch_units_after_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_reading")
-@pytest.mark.parametrize("count", [0, 1, 5, 3_277])
+@pytest.mark.parametrize("count", [0, 1, 203, 204, 205, 3_277])
 def test_a_file_that_ends_in_a_hole(tmp_path: Path, count: int) -> None:
     directory = tmp_path / "consumequeue" / "T" / "3"
     directory.mkdir(parents=True)
