@@ -28,7 +28,8 @@ from jobs.contract.options import (
 )
 from jobs.contract.report import Report, Reporter, counted, job_command, losses_text, reason_lines, size_text
 from jobs.preflight import preflight
-from jobs.publish import backups, publish, swap
+from jobs.preflight.configuration import repaired_log
+from jobs.publish import backups, publish
 from jobs.rebuild import rebuild
 from storeformat.errors import DamagedLog, MissingInput, RecordDefect, Refused
 from storeformat.storage import files, locations
@@ -68,7 +69,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     root = files.resolved(locations.absolute(options.store))
     if options.yes:
         backups.refuse_other_user(root)
-    course = _Course(_repaired_before(root, options))
+    course = _Course(repaired_log(root, read_settings(options.broker_conf, options.settings)))
     if course.log is not None:
         options = _with_log(options, course.log)
     while True:
@@ -108,14 +109,6 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
 
 def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
     return replace(options, settings=(*options.settings, ("storePathCommitLog", log)))
-
-
-def _repaired_before(root: str, options: RecoverOptions) -> str | None:
-    """The repaired log of the newest publish, if broker.conf does not name it yet."""
-    newest = swap.newest_publish(swap.swaps(root))
-    log = None if newest is None else newest.repaired_log
-    named = commit_log_directories(root, read_settings(options.broker_conf, options.settings))
-    return log if log is not None and files.exists(log) and log not in named else None
 
 
 def _work_of(options: RecoverOptions) -> str:

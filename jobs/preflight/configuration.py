@@ -28,16 +28,19 @@ No broker has a setting for the place of its queues or index: it ignores ``store
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 
 from jobs.contract.report import command, quoted
 from jobs.preflight.stopped_store import Reason, StoppedStore, batch_topics_of, first_of
+from storeformat.errors import MissingInput
 from storeformat.javacompat import parse_int
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
-from storeformat.store.layout import COMMIT_LOG, is_file_name
+from storeformat.store.layout import BACKUP, COMMIT_LOG, REPAIRED_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
-from storeformat.store.segment_files import paths_unread_by_broker
+from storeformat.store.segment_files import commit_log_directories, paths_unread_by_broker
 from storeformat.store.setting_names import MOVES, as_written
 from storeformat.store.settings import SEPARATE, Settings
 
@@ -350,6 +353,8 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
     """
     if store.settings.flag("enableDLegerCommitLog") or any(other_store(store)):
         return
+    if (log := repaired_log(store.root, store.settings)) is not None:
+        yield Reason.of("store_path.repaired", log=log, right=f"{_LOG}={as_written(log)}")
     several = "," in store.settings.text(_LOG)
     for setting in (_LOG, _READ_ONLY) if several else (_LOG,):
         paths = store.settings.paths(setting)
@@ -380,6 +385,20 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
     if unread := paths_unread_by_broker(Settings({_LOG: own, _READ_ONLY: read_only})):
         right = f"{_LOG}={as_written(own or store.place(COMMIT_LOG))},"
         yield Reason.of("store_path.comma", unread=unread, right=right)
+
+
+def repaired_log(root: str, settings: Settings) -> str | None:
+    """The log that was repaired for the newest publish (``jobs.publish.swap``), if broker.conf does not name it."""
+    logs = {}
+    for entry in files.list_directory(locations.join(root, BACKUP)) or []:
+        with suppress(MissingInput, LookupError, TypeError, ValueError):
+            journal = json.loads(files.read_bytes(locations.join(entry.path, "journal.json")))
+            if journal["state"] == "finished":
+                logs[journal["sequence"]] = journal["log"]["directories"][0] if journal["kind"] == "publish" else ""
+    log = logs[max(logs)] if logs else ""
+    is_there = locations.name_of(log).startswith(REPAIRED_LOG) and files.exists(log)
+    named = map(files.resolved, commit_log_directories(root, settings))
+    return log if is_there and files.resolved(log) not in named else None
 
 
 def log_of_group(store: StoppedStore) -> Iterator[Reason]:

@@ -115,6 +115,8 @@ def test_a_damaged_log_is_repaired_beside_it(
     log = store.root / "commitlog-repaired-0"
     assert done.report["next"] == f"put storePathCommitLog={log} into broker.conf, then start the broker"
     assert recover(store).report["next"] == done.report["next"]
+    (reason,) = [reason for reason in store.answer().reasons if reason.unsafe]
+    assert (reason.rule, reason.cure) == ("store_path", f"set storePathCommitLog={log} in broker.conf")
     assert ("lost_messages" in done.report) == (not with_replica)
     store.conf["storePathCommitLog"] = str(log)
     assert recover(store).code == 0
