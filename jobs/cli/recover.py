@@ -8,6 +8,7 @@ goes on when called again: a rebuild that was not published is made anew.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from contextlib import suppress
@@ -53,23 +54,25 @@ _REBUILT, _REPAIRED = "rebuilt", "repaired"
 
 @dataclass
 class _Course:
-    """What is planned, or was done. ``log``: a repaired log that broker.conf does not name yet; ``torn``: a file of
-    offsets showed that more were lost.
-    """
+    """What is planned, or was done. ``log``: a repaired one that broker.conf does not name; ``torn``: offsets lost."""
 
     log: str | None
     lines: list[str] = field(default_factory=list)
+    back: list[str] = field(default_factory=list)
     losses: dict[str, Any] = field(default_factory=dict)
     torn: bool = False
 
 
 def run(options: RecoverOptions, reporter: Reporter) -> Report:
     """Recover a store. Exit code 0: the broker may be started."""
-    back, made = list[str](), set[str]()
+    made = set[str]()
     root = files.resolved(locations.absolute(options.store))
     if options.yes:
         backups.refuse_other_user(root)
     course = _Course(repaired_log(root, read_settings(options.broker_conf, options.settings)))
+    kept = Path(f"{_work_of(options)}.json")  # what a run has done that was killed between two publishes
+    if options.yes and kept.exists():
+        course = _Course(**json.loads(kept.read_bytes()))
     if course.log is not None:
         options = _with_log(options, course.log)
     while True:
@@ -85,12 +88,15 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
             if options.yes:
                 with suppress(Refused):  # what a run left that was killed after its publish
                     _clear(_work_of(options))
+                kept.unlink(missing_ok=True)
             as_it_was = "" if course.log is None else "set storePathCommitLog as it was, then "
-            course.lines += [f"the way back: {as_it_was}{'; '.join(back)}"] if back else []
+            course.lines += [f"the way back: {as_it_was}{'; '.join(course.back)}"] if course.back else []
             return _report(options, look, course, reporter)
         rebuilding, rebuilt = found
-        course.lines += [line for line in _plan_lines(rebuilding, rebuilt) if line not in course.lines]  # notes once
-        course.losses = {name: rebuilt[name] for name in _LOSSES} if losses_text(rebuilt) else course.losses
+        lines = _plan_lines(rebuilding, rebuilt, lost=not course.losses)
+        course.lines += [line for line in lines if line not in course.lines]  # notes are said once
+        if not course.losses:  # a second rebuild counts what fills the repaired log
+            course.losses = {name: rebuilt[name] for name in _LOSSES if losses_text(rebuilt)}
         course.torn |= options.yes and rebuilt.get("offsets_torn", False)
         if not options.yes:
             return _report(options, look, course, reporter)
@@ -104,7 +110,8 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
         published = publish.run(publishing, reporter)
         shutil.rmtree(_work_of(options), ignore_errors=True)
         made |= parts
-        back.insert(0, job_command("restore", options.store, options.broker_conf, "--backup", published["backup"]))
+        course.back.insert(0, job_command("restore", options, "--backup", published["backup"]))
+        files.replace_bytes(str(kept), json.dumps(vars(course)).encode())
 
 
 def _with_log(options: RecoverOptions, log: str) -> RecoverOptions:
@@ -190,12 +197,12 @@ def _repaired_log(rebuilding: RebuildOptions, log_end: int) -> str:
     return str(target.absolute())
 
 
-def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report) -> list[str]:
+def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report, *, lost: bool) -> list[str]:
     made = ", ".join([*rebuilding.only, *(["topics.json"] if rebuilding.topics_json else [])])
     lines = [f"rebuild {made}: {size_text(rebuilt['disk_bytes'])} of disk"]
     if healed := rebuilt.get("healed_ranges"):
         lines.append(f"repair the log: {counted(len(healed), 'range')} from a replica")
-    if rebuilt["damaged_ranges"] or losses_text(rebuilt):
+    if lost and (rebuilt["damaged_ranges"] or losses_text(rebuilt)):
         repair = "repair the log: " if rebuilt["damaged_ranges"] else ""
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     if any(row["reason"] == str(RecordDefect.BODY_CRC) for row in rebuilt["damaged_ranges"]):

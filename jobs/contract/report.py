@@ -300,18 +300,22 @@ def program() -> str:
     return "./spark-submit.sh" if Path.cwd() == _ROOT else str(_ROOT / "spark-submit.sh")
 
 
-def job_command(job: str, store: str, broker_conf: str | None = None, *words: str) -> str:
-    """Command line of a job on a store, with absolute paths."""
-    conf = () if broker_conf is None else ("--broker-conf", locations.absolute(broker_conf))
-    return command(program(), job, "--store", locations.absolute(store), *conf, *words)
+def job_command(job: str, options: Any, *words: str) -> str:
+    """Command line of a job on the store of other options, with what they say of its broker, and absolute paths."""
+    given = [] if options.broker_conf is None else ["--broker-conf", locations.absolute(options.broker_conf)]
+    if job not in ("publish", "restore"):
+        given += [word for pair in getattr(options, "settings", ()) for word in ("--set", "=".join(pair))]
+        version = getattr(options, "broker_version", None)
+        given += [] if version is None else ["--broker-version", version]
+    return command(program(), job, "--store", locations.absolute(options.store), *given, *words)
 
 
-def step_after(look: Mapping[str, Any], store: str, broker_conf: str | None) -> str | None:
+def step_after(look: Mapping[str, Any], options: Any) -> str | None:
     """What to do after an answer of ``preflight``; None where a person must decide."""
     if str(look["answer"]).startswith("safe"):
         return "start the broker"
     mends = any(reason["recover"] not in ("", "decide") for reason in look["reasons"])
-    return job_command("recover", store, broker_conf) if mends else None
+    return job_command("recover", options) if mends else None
 
 
 def command(*words: str) -> str:

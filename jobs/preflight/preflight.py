@@ -209,7 +209,7 @@ def run(options: PreflightOptions, reporter: Reporter) -> Report:
         "preflight",
         text=[*answer.lines(), f"looked at: {'; '.join(seen)}", f"not looked at: {'; '.join(unseen)}"],
         **facts,
-        next=step_after(facts, options.store, options.broker_conf),
+        next=step_after(facts, options),
         store=store.root,
         log_begin=store.log.begin,
         log_end=store.tail.end,

@@ -117,7 +117,7 @@ def swap_report(
     facts["verdict"] = ("would be " if options.dry_run else "") + job.removesuffix("e") + "ed"
     if "answer" in facts:
         facts["verdict"] += f", {facts['answer']}"
-        facts["next"] = step_after(facts, options.store, options.broker_conf)
+        facts["next"] = step_after(facts, options)
     kept = f"; what was there is in {BACKUP}/{facts['backup']}" if facts.get("backup") else ""
     facts["figures"] = ", ".join(placed) + kept
     return reporter.report(job, **facts)

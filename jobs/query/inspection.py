@@ -42,7 +42,7 @@ def run(options: InspectOptions, reporter: Reporter) -> Report:
         facts = {**reading.facts(), **whole.facts(), **contents(store, reading, options)}
         facts["verdict"] = "the log is damaged" if reading.is_damaged else "the log is sound"
         job = "recover" if reading.is_damaged else "verify"
-        facts |= {"figures": reading.figures, "next": job_command(job, options.store, options.broker_conf)}
+        facts |= {"figures": reading.figures, "next": job_command(job, options)}
         reporter.note(*whole.notes, *reading.notes)
     damaged = any(facts.get(name) for name in ("absent_ranges", "healed_ranges"))
     return reporter.report("inspect", damaged=damaged, **store.facts(), **facts)

@@ -180,7 +180,7 @@ def _next_step(options: RebuildOptions, store: OpenedStore, repaired: list[str])
         return None
     crash = ["--after-crash"] if files.exists(store.place(ABORT)) else []
     output = locations.absolute(options.output)
-    return job_command("publish", store.root, options.broker_conf, "--from", output, *crash)
+    return job_command("publish", options, "--from", output, *crash)
 
 
 def repair_log(reading: LogReading, directory: str, made: Collection[str] = ()) -> list[str]:

@@ -106,7 +106,7 @@ def run(options: LoadOptions, reporter: Reporter) -> Report:
         reporter.note(*notes)
     if (begin := facts.get("repair_from")) is not None:
         table = ("--table", options.table, "--cluster", options.cluster, "--broker", options.broker)
-        again = job_command("load", options.store, options.broker_conf, *table, "--repair-from", str(begin))
+        again = job_command("load", options, *table, "--repair-from", str(begin))
         facts |= {"verdict": "the log is sound again, and rows were read past its damage", "next": again}
     if not options.dry_run:
         facts.setdefault("next", command(program(), "report", "--table", path))

@@ -23,7 +23,7 @@ from jobs.verify.differences import Subject, Verification
 from storeformat.arrays import leading
 from storeformat.errors import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
-from storeformat.queues.queue_check import Finding, merged
+from storeformat.queues.queue_check import Finding, Findings
 from storeformat.queues.topic_filter import selects
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
@@ -169,9 +169,7 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
 
 
 def _deleted(run: Verification, compared: QueuesCompared) -> set[TopicQueue]:
-    """Queues that may be missing: of lite topics, whose time ends, and of topics that are not configured or were made
-    again since.
-    """
+    """Queues that may be missing: of lite topics, and of topics that are not configured or were made again since."""
     topics = set(read_config(run.store.root, TOPICS_JSON).value or ())
     if topics:
         topics.update(one.file.queue[0] for one in compared.all_results() if one.size is not None)
@@ -357,12 +355,12 @@ def _lags(queues: RocksDbQueues, queue: Queue, stored: StoredEnds, end: QueueEnd
 
 
 def _judge_units(run: Verification, name: str, found: Sequence[ComparedPart]) -> int:
-    totals, differences = Counter[str](), defaultdict[Queue, list[Finding]](list)
+    totals, differences = Counter[str](), defaultdict[Queue, Findings](Findings)
     for part in found:
         totals.update(part.found.counts)
-        differences[part.topic, part.queue_id] += part.found.differences
+        differences[part.topic, part.queue_id].add(*part.found.differences)
     for queue, findings in differences.items():
-        run.verdicts.differ(Subject(name, name, *_named(queue)), *merged(findings))
+        run.verdicts.differ(Subject(name, name, *_named(queue)), *findings.values())
     run.verdicts.note_count(totals["before_log"], "units point before the log's start: the broker removes them in time")
     run.verdicts.note_count(totals["beyond"], "units are after the ends of their queues: the broker writes over them")
     return totals["lagging"]

@@ -123,7 +123,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     with_tags = False
     for check, one in compared.files:
         if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
-            one.differ("missing_key", absent, None, "entries of tags", None)
+            one.differences.add(Finding("missing_key", absent, expected="entries of tags"))
         with_tags |= one.with_tags
         explained.update(one.explained)
         verdicts.differ(Subject(INDEX, check.path), *one.differences.values())
@@ -249,14 +249,14 @@ def run(options: VerifyOptions, reporter: Reporter) -> Report:
 
 def _next_step(options: VerifyOptions, reading: LogReading, verdicts: Verdicts) -> str:
     if reading.damaged:
-        return job_command("recover", options.store, options.broker_conf)
+        return job_command("recover", options)
     if verdicts.counts:
         wrong = {difference["artefact"] for difference in verdicts.differences}
         only = (*(ARTEFACTS if wrong - {CONSUMER_OFFSETS} else ()), CONSUMER_OFFSETS)
         words = ("--only", ",".join(only)) if CONSUMER_OFFSETS in wrong else ()
         output = locations.absolute(options.store) + ".rebuilt"
-        return job_command("rebuild", options.store, options.broker_conf, *words, "--output", output)
-    return job_command("preflight", options.store, options.broker_conf)
+        return job_command("rebuild", options, *words, "--output", output)
+    return job_command("preflight", options)
 
 
 def compare_store(options: VerifyOptions, store: OpenedStore, staging: str, runner: Runner) -> Verification:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from storeformat.errors import LISTED
 from storeformat.index import index_file
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, ROW, SLOT_SIZE, Read, hashes_of
 from storeformat.kernels import numpy_kernels
-from storeformat.queues.queue_check import Finding
+from storeformat.queues.queue_check import Finding, Findings
 
 CHUNK = 1 << 17  # entries, or rows, compared at a time
 
@@ -76,17 +76,12 @@ class IndexComparison:
     last_offset: int = -1  # commit-log offset of row ``end - 1``
     with_tags: bool = False  # entries of TAGS are there
     first_time_diff: int = 0
-    differences: dict[str, Finding] = field(default_factory=dict)  # by cause
+    differences: Findings = field(default_factory=Findings)
     explained: Counter[str] = field(default_factory=Counter)
 
     @property
     def missing(self) -> int:
         return self.differences["missing_key"].count if "missing_key" in self.differences else 0
-
-    def differ(self, cause: str, count: int, position: int | None, expected: object, found: object) -> None:
-        """Count faults; the first of a cause is shown."""
-        before = self.differences.setdefault(cause, Finding(cause, 0, position, expected, found))
-        self.differences[cause] = replace(before, count=before.count + count)
 
     def miss(self, rows: Structs) -> None:
         """Count rows without an entry; those from TAGS are explained until the first one that has one."""
@@ -96,7 +91,7 @@ class IndexComparison:
             rows = rows[of_keys]
         if len(rows):
             first = {"key_hash": int(hashes_of(rows)[0]), "phy_offset": int(rows["offset"][0])}
-            self.differ("missing_key", len(rows), None, first, None)
+            self.differences.add(Finding("missing_key", len(rows), None, first))
 
     def miss_all(self, rows: Rows, begin: int, end: int) -> None:
         for first in range(begin, end, CHUNK):
@@ -150,8 +145,8 @@ class IndexFileComparer:
     def _differ(self, cause: str, flags: Bools, entries: Structs, numbers: Int64s, expected: Structs) -> None:
         if flags.any():
             at = int(flags.argmax())
-            position = self._position(int(numbers[at]))
-            self.result.differ(cause, int(flags.sum()), position, as_fields(expected[at]), as_fields(entries[at]))
+            position, shown = self._position(int(numbers[at])), (as_fields(expected[at]), as_fields(entries[at]))
+            self.result.differences.add(Finding(cause, int(flags.sum()), position, *shown))
 
     def _check_links_and_order(self, entries: Structs, first_number: int) -> None:
         put = np.empty(len(entries), ENTRY)
@@ -248,7 +243,8 @@ class IndexFileComparer:
         if len(wrong):
             slot = int(wrong[0])
             expected, found = {"slot": int(put[slot])}, {"slot": int(stored[slot])}
-            self.result.differ("broken_chain", len(wrong), HEADER_SIZE + SLOT_SIZE * slot, expected, found)
+            position = HEADER_SIZE + SLOT_SIZE * slot
+            self.result.differences.add(Finding("broken_chain", len(wrong), position, expected, found))
 
     def _counted(self, numbers: Int32s) -> Int32s:
         """Follow entries that the header does not count yet down to counted ones."""
@@ -280,7 +276,8 @@ class IndexFileComparer:
         for name in expected:
             if stored[name] != expected[name]:
                 position = HEADER.fields[name][1]  # type: ignore[index]
-                self.result.differ("wrong_header", 1, position, {name: expected[name]}, {name: stored[name]})
+                found = {name: stored[name]}
+                self.result.differences.add(Finding("wrong_header", 1, position, {name: expected[name]}, found))
 
 
 def _pair(rows: Structs, entries: Structs) -> tuple[Int64s, Bools]:

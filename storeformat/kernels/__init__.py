@@ -18,8 +18,6 @@ from types import ModuleType
 
 from storeformat.kernels import numpy_kernels
 
-__all__ = ["active", "compiled", "numpy_kernels", "prefer_numpy"]
-
 _WITH_CONSTANTS = ("message.py", "kernels/columns.py")
 """Modules whose values go into compiled code: numba does not see that they change."""
 _preferred = "auto"

@@ -28,7 +28,7 @@ found           what it is                                                what a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -50,13 +50,13 @@ class Finding:
     found: object = None
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+class Findings(dict[str, Finding]):
     """One finding for each cause: the first is shown, all are counted."""
-    by_cause: dict[str, Finding] = {}
-    for one in findings:
-        before = by_cause.get(one.cause)
-        by_cause[one.cause] = one if before is None else replace(before, count=before.count + one.count)
-    return list(by_cause.values())
+
+    def add(self, *more: Finding) -> None:
+        for one in more:
+            before = self.setdefault(one.cause, replace(one, count=0))
+            self[one.cause] = replace(before, count=before.count + one.count)
 
 
 @dataclass(frozen=True)

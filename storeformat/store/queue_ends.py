@@ -358,7 +358,8 @@ def _lies_before_its_place(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Boo
 
 def given_twice(tail: TailRows, rows: Int64s, wrong: Int64s, queue: QueueEnd) -> Bools:
     """Which ``wrong`` rows came too late: an earlier record has their place, perhaps after a counter restarted."""
-    units = units_at(queue, tail.queue_offsets[wrong])["phy_offset"].astype(np.int64)
+    there = units_at(queue, tail.queue_offsets[wrong])
+    units = np.where(there["size"] > 0, there["phy_offset"].astype(np.int64), -1)
     other = rows[np.minimum(np.searchsorted(tail.offsets[rows], units), len(rows) - 1)]
     anew = (tail.queue_offsets[other] == 0) & np.isin(other, wrong)
     has_it = (tail.queue_offsets[other] == tail.queue_offsets[wrong]) | anew

@@ -26,7 +26,6 @@ from storeformat.queues.queue_check import (
     UnitComparison,
     compare_pairs,
     compare_units,
-    merged,
 )
 from storeformat.queues.topic_filter import TopicFilter, selected, selects
 from storeformat.store import layout, rocksdb_queues
@@ -550,11 +549,6 @@ def test_what_was_not_dispatched_yet_lags() -> None:
     assert compared(PAIRS, there, dispatched=110) == ({}, {"lagging": 2})
     assert compared(PAIRS, there, dispatched=120) == ({"wrong_unit": 1}, {"lagging": 1})
     assert compared(PAIRS, pairs(), dispatched=0) == ({}, {"lagging": 3})
-
-
-def test_findings_of_a_cause_add_up_and_the_first_is_shown() -> None:
-    first, later, other = Finding("a", 2, 1), Finding("a", 3, 7), Finding("b", 1, 5)
-    assert merged([first, other, later]) == [Finding("a", 5, 1), other]
 
 
 def test_offsets_are_compared_to_the_byte() -> None:

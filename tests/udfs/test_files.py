@@ -26,7 +26,7 @@ from storeformat.index.index_check import IndexCheck, Rows
 from storeformat.index.index_file import ROW
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
-from storeformat.queues.queue_check import Finding, merged
+from storeformat.queues.queue_check import Finding, Findings
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
 from storeformat.store.rocksdb_queues import FAMILIES, VALUE, rocksdb_queues_in
@@ -600,10 +600,10 @@ def test_units_that_are_missing_or_others(database: str, staged: str) -> None:
     """Of another queue none is there; each of the same one, a place further, is another."""
     absent = QueuePart(b"T", 4, 40, None, (part_of(staged, 40, 0, 4, queue_id=4),))
     moved = QueuePart(b"T", 3, 41, None, (part_of(staged, 41, 0, 4),))
-    found = defaultdict[int, list[Finding]](list)
+    found = defaultdict[int, Findings](Findings)
     for part in ComparePairs(database, LogExtent(0, 1))(iter([[absent, moved]])):
-        found[part.queue_id] += part.found.differences
+        found[part.queue_id].add(*part.found.differences)
     units = [fields_of(unit) for unit in PAIR_UNITS]
-    assert merged(found[4]) == [Finding("missing_unit", 4, 40, units[0], None)]
+    assert [*found[4].values()] == [Finding("missing_unit", 4, 40, units[0], None)]
     lost = Finding("missing_unit", 1, 44, units[3], None)
-    assert merged(found[3]) == [Finding("wrong_unit", 3, 41, units[0], units[1]), lost]
+    assert [*found[3].values()] == [Finding("wrong_unit", 3, 41, units[0], units[1]), lost]

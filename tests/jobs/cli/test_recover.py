@@ -86,11 +86,15 @@ def test_the_plan_and_its_end_in_words(tmp_path: Path, capsys: pytest.CaptureFix
     assert lines[-1].startswith("next: ./spark-submit.sh recover --store ")
     assert lines[-1].endswith(" --yes")
     assert any(line.startswith("plan: rebuild consumequeue, index, checkpoint") for line in lines)
+    kept = Path(f"{store.root}.recover.json")  # of a run that was killed behind its first publish
+    kept.write_text('{"log":null,"lines":["rebuild x"],"back":["restore 1"],"losses":{},"torn":false}')
     lines = text_of(store, capsys, "--yes")
+    assert "done: rebuild x" in lines
+    assert not kept.exists()
     assert lines[0].startswith("safe to start")
     assert (lines[0].partition(": ")[2], lines[-1]) == ("start the broker", "next: start the broker")
     back = next(line for line in lines if line.startswith("done: the way back: "))
-    assert re.fullmatch(r"done: the way back: ./spark-submit.sh restore --store \S+ --backup \S+", back)
+    assert re.fullmatch(r"done: the way back: ./spark-submit.sh restore --store \S+ --backup \S+; restore 1", back)
 
 
 def test_nothing_is_done_before_a_person_has_decided(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_text_names_file_and_cause(root: Path, capsys: pytest.CaptureFixture[str
         assert command_line.main(["verify", "--store", str(root), *sizes()]) == 1
     said = capsys.readouterr().out
     assert said.startswith("differences from the log: wrong_unit 1\n")
-    assert re.search(r"^next: ./spark-submit.sh rebuild --store \S+ --output \S+\n\Z", said, re.MULTILINE)
+    assert re.search(r"^next: ./spark-submit.sh rebuild --store \S+ (--set \S+ )+--output \S+\n\Z", said, re.MULTILINE)
     assert FILE in said
 
 
