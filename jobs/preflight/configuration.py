@@ -396,9 +396,9 @@ def repaired_log(root: str, settings: Settings) -> str | None:
             if journal["state"] == "finished":
                 logs[journal["sequence"]] = journal["log"]["directories"][0] if journal["kind"] == "publish" else ""
     log = logs[max(logs)] if logs else ""
-    is_there = locations.name_of(log).startswith(REPAIRED_LOG) and files.exists(log)
-    named = map(files.resolved, commit_log_directories(root, settings))
-    return log if is_there and files.resolved(log) not in named else None
+    if not (locations.name_of(log).startswith(REPAIRED_LOG) and files.exists(log)):
+        return None
+    return None if files.resolved(log) in map(files.resolved, commit_log_directories(root, settings)) else log
 
 
 def log_of_group(store: StoppedStore) -> Iterator[Reason]:
