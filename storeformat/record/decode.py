@@ -103,7 +103,7 @@ def decode(
     ``buffer``: uint8, ``PADDING`` bytes after its data, first byte at log offset ``buffer_offset``.
     ``positions``: int64, ascending, from ``walk_sizes``, each record inside the data.
 
-    >>> from storeformat.kernels import PADDING
+    >>> from storeformat.kernels.columns import PADDING
     >>> record = bytes.fromhex(
     ...     "00000086daa320a73610a686000000000000000700000000000000000000000000000000000000000000018bcfe568000a010203"
     ...     "000010e1000001a1f852deb0c0a8000900002a9f0000000200000000000000000000000568656c6c6f06546f7069634100204b45"
