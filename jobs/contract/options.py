@@ -281,12 +281,12 @@ class RebuildOptions(LogOptions):
     ] = None
     topics_json: Annotated[
         bool,
-        "also make config/topics.json, with as many queues as the log shows where the file is lost",
+        "also make config/topics.json; a lost one has as many queues as the log shows",
     ] = False
     consumer_offsets_at: Annotated[
         int | None,
         Given(milliseconds, "TIME"),
-        "with consumer-offsets: every group begins at the first message stored at or after this time",
+        "with consumer-offsets: groups begin at the first message stored from this time on",
     ] = None
     """Milliseconds; without it groups keep their committed offsets."""
     ignore_free_space: Annotated[bool, "write even if DIR's disk seems too small"] = False
