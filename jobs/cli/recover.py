@@ -206,7 +206,7 @@ def _plan_lines(rebuilding: RebuildOptions, rebuilt: Report, *, lost: bool) -> l
         repair = "repair the log: " if rebuilt["damaged_ranges"] else ""
         lines.append(f"{repair}{losses_text(rebuilt) or 'no message is lost'}")
     if any(row["reason"] == str(RecordDefect.BODY_CRC) for row in rebuilt["damaged_ranges"]):
-        lines.append("lost with them: records of which a body alone is wrong; rebuild --keep-crc-failures keeps these")
+        lines.append("records whose body alone is damaged count as lost: rebuild --keep-crc-failures keeps these")
     lines += rebuilt["notes"]
     if rebuilt["dry_run"]:
         if "consumequeue" in rebuilding.only:

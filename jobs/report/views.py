@@ -370,15 +370,13 @@ _LONG_WAY = {
 
 def columns_of(messages: DataFrame) -> list[str]:
     """Columns of the view ``messages`` as SQL; what older rows lack comes from the slower properties map."""
-    present = messages.columns
-    lacks = not _LONG_WAY.keys() - {schemas.BODY} <= {*present}
+    columns = {name: "`" + name.replace("`", "``") + "`" for name in messages.columns}
+    lacks = not _LONG_WAY.keys() - {schemas.BODY} <= columns.keys()
     older = lacks or bool(messages.where("queue_run IS NULL").select("queue_run").take(1))
-    columns = {name: "`" + name.replace("`", "``") + "`" for name in present}
     for name, way in _LONG_WAY.items():
-        if name not in columns:
-            columns[name] = f"{way} AS {name}"
-        elif older:
-            columns[name] = f"coalesce({name}, {way}) AS {name}"
+        if older or name not in columns:
+            value = f"coalesce({name}, {way})" if name in columns else way
+            columns[name] = f"{value} AS {name}"
     return list(columns.values())
 
 

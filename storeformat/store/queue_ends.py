@@ -118,11 +118,12 @@ def _written(paths: Sequence[FileStatus], kind: ModuleType) -> dict[str, tuple[i
     """Number of units of each file before the first invalid one, and these units, or the first and last if many."""
     found, short = dict[str, tuple[int, Structs]](), dict[str, bytes]()
     for file in paths:
-        head = _head(file, kind)
-        if len(head) < _HELD * kind.UNIT_SIZE:
-            short[file.path] = head
-        else:
-            found[file.path] = _of_many(file, kind, kind.parse_units(head))
+        with files.opened(file.path) as handle:
+            head = _head(handle, file.size, kind.UNIT_SIZE)
+            if len(head) < _HELD * kind.UNIT_SIZE:
+                short[file.path] = head
+            else:
+                found[file.path] = _of_many(handle, file.size, kind, kind.parse_units(head))
     units = kind.parse_units(b"".join(short.values()))
     begins = np.cumsum([0, *(len(head) // kind.UNIT_SIZE for head in short.values())])
     invalid = np.append(np.flatnonzero(~kind.is_valid(units)), len(units))
@@ -132,31 +133,28 @@ def _written(paths: Sequence[FileStatus], kind: ModuleType) -> dict[str, tuple[i
     return found
 
 
-def _head(file: FileStatus, kind: ModuleType) -> bytes:
+def _head(handle: FileIO, file_size: int, size: int) -> bytes:
     """The first units, up to one of zeros if two follow each other."""
-    size = kind.UNIT_SIZE
-    with files.opened(file.path) as handle:
-        head = local_files.read_at(handle.fileno(), 0, min(_HELD, file.size // size) * size)
+    head = local_files.read_at(handle.fileno(), 0, min(_HELD, file_size // size) * size)
     unwritten = head.find(bytes(2 * size))
     return head if unwritten < 0 else head[: -(-unwritten // size) * size]
 
 
-def _of_many(file: FileStatus, kind: ModuleType, head: Structs) -> tuple[int, Structs]:
+def _of_many(handle: FileIO, file_size: int, kind: ModuleType, head: Structs) -> tuple[int, Structs]:
     if (written := kind.written_units(head)) < _HELD:
         return written, head[:written]
-    end = files.data_end(file.path, file.size)
-    count = min(-(-end // kind.UNIT_SIZE), file.size // kind.UNIT_SIZE)
-    with files.opened(file.path) as handle:
-        if end <= READ_WHOLE:
-            units = _units(handle, 0, count, kind)
-            written = kind.written_units(units)
-            return written, units[:written]
+    end = max((high for _, high in local_files.data_ranges(handle.fileno(), 0, file_size)), default=0)
+    count = min(-(-end // kind.UNIT_SIZE), file_size // kind.UNIT_SIZE)
+    if end <= READ_WHOLE:
+        units = _units(handle, 0, count, kind)
+        written = kind.written_units(units)
+        return written, units[:written]
 
-        def is_invalid(place: int) -> bool:
-            return not kind.is_valid(_units(handle, place, 1, kind))[0]
+    def is_invalid(place: int) -> bool:
+        return not kind.is_valid(_units(handle, place, 1, kind))[0]
 
-        written = bisect_left(range(count), True, key=is_invalid)
-        return written, np.concatenate([_units(handle, place, 1, kind) for place in (0, written - 1) if written])
+    written = bisect_left(range(count), True, key=is_invalid)
+    return written, np.concatenate([_units(handle, place, 1, kind) for place in (0, written - 1) if written])
 
 
 def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:

@@ -464,7 +464,7 @@ def test_what_another_process_has_only_mapped_is_found(place: Path) -> None:
 
 
 def test_an_object_is_what_it_should_be(hdfs: Any) -> None:
-    """One request reads its data and what follows it, as far as a hole would reach."""
+    """One request reads the data and what follows it."""
     path = "hdfs://node:8020/object"
     for tail, data_size in ((b"", len(DATA)), (bytes(9), len(DATA)), (bytes(9) + b"\2" + bytes(9), len(DATA) + 10)):
         hdfs.pipe_file("/object", DATA + tail)
