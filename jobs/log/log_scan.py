@@ -500,8 +500,7 @@ class _Side:
     def add(self, scan: SplitScan) -> None:
         if scan.times.first is not None:
             self.first_time = scan.times.first
-        if scan.report.last_number is not None:
-            self.last_number = scan.report.last_number
+        self.last_number = scan.report.numbers.last or self.last_number
         for queue, first, count, (begin, last) in queue_runs([scan], backwards=self._backwards):
             known = self.edges.get(queue)
             self.others.pop(queue, None)

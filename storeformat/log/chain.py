@@ -19,6 +19,14 @@ from storeformat.log.segments import ChainEnd, EntryNumber, Segment, Split
 
 
 @dataclass(frozen=True, slots=True)
+class EntryNumbers:
+    """Numbers of a chain's first and last DLedger entry; None where links have no numbers."""
+
+    first: EntryNumber | None = None
+    last: EntryNumber | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChainReport:
     """The chain [start, end) of one split; without a certified record ``start`` is None and ``end`` the split's start.
     ``rest_is_zero``: up to the split's stop. ``plausible``: the defect has a record's magic or own offset.
@@ -31,8 +39,7 @@ class ChainReport:
     defect: RecordDefect = RecordDefect.OK
     rest_is_zero: bool = True
     plausible: bool = False
-    first_number: EntryNumber | None = None
-    last_number: EntryNumber | None = None
+    numbers: EntryNumbers = EntryNumbers()
 
 
 @dataclass(frozen=True)
@@ -79,10 +86,10 @@ def follow_chain(segments: Sequence[Segment], splits: Sequence[Split], reports: 
             if report.start != position:
                 rescans.append(replace(split, first_record=position))
                 break
-            if not segment.framing.follows(number, report.first_number, gap=bool(breaks)):
+            if not segment.framing.follows(number, report.numbers.first, gap=bool(breaks)):
                 breaks.append(Break(segment, position, RecordDefect.ENTRY_OUT_OF_ORDER, report))
                 break
-            number = report.last_number or number
+            number = report.numbers.last or number
             accepted.append(report)
             position = report.end
             if report.ended == ChainEnd.BLANK:

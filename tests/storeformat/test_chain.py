@@ -16,7 +16,7 @@ from support.refusals import refusal
 from support.store_builder import COMMIT, PREPARED, ROLLBACK, Embedded, LogBuilder, Message, encode_record
 
 from storeformat.errors import NotAStore, RecordDefect
-from storeformat.log.chain import Break, Chain, ChainReport, follow_chain
+from storeformat.log.chain import Break, Chain, ChainReport, EntryNumbers, follow_chain
 from storeformat.log.chain_walk import BlockWindow, ChainWalk, search_certificate
 from storeformat.log.dledger import ENTRIES
 from storeformat.log.record_ref import RecordRef
@@ -163,11 +163,10 @@ def test_entries_go_on_from_segment_to_segment(first: int, broken: bool) -> None
     """A number that does not follow ends the chain; once it has ended, a later one is enough."""
     segments, splits = splits_of(0, 300, framing=ENTRIES)
     ends = [100, 200, 300, 400, 500, 600]
-    numbers = [(EntryNumber(2 * at + 1, 0), EntryNumber(2 * at + 2, 0)) for at in range(6)]
-    numbers[3] = EntryNumber(first, 0), EntryNumber(8, 0)
+    numbers = [EntryNumbers(EntryNumber(2 * at + 1, 0), EntryNumber(2 * at + 2, 0)) for at in range(6)]
+    numbers[3] = EntryNumbers(EntryNumber(first, 0), EntryNumber(8, 0))
     reports = [
-        report(split, split.start, end, first_number=one, last_number=other)
-        for split, end, (one, other) in zip(splits, ends, numbers, strict=True)
+        report(split, split.start, end, numbers=own) for split, end, own in zip(splits, ends, numbers, strict=True)
     ]
     chain = follow_chain(segments, splits, reports)
     if broken:

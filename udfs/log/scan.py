@@ -19,7 +19,7 @@ from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s, Table
 from storeformat.errors import LISTED, RecordDefect, WriteFailed
 from storeformat.kernels.columns import PlainStop, Tally
-from storeformat.log.chain import ChainReport
+from storeformat.log.chain import ChainReport, EntryNumbers
 from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, ChainWalk, search_certificate
 from storeformat.log.record_ref import RecordRef, record_ref
 from storeformat.log.segments import ChainEnd, Split
@@ -169,17 +169,8 @@ def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task
             RecordDefect.TRUNCATED,
         )
         rest_is_zero = rest.first is None and rest.all_zero
-    return ChainReport(
-        split,
-        start,
-        walk.position,
-        walk.ended,
-        walk.defect,
-        rest_is_zero,
-        plausible,
-        first_number=walk.first,
-        last_number=walk.last,
-    )
+    numbers = EntryNumbers(walk.first, walk.last)
+    return ChainReport(split, start, walk.position, walk.ended, walk.defect, rest_is_zero, plausible, numbers)
 
 
 class _Dispatch:
