@@ -95,7 +95,7 @@ def _ranges(store: OpenedStore) -> dict[tuple[str, int], tuple[int, int]]:
                 (topic.decode("utf-8", "replace"), queue_id): queues.range_of((topic, queue_id), begin)
                 for topic, queue_id in queues.ends()
             }
-    found = [queue for queue in queue_ends(store.root) if queue.files]
+    found = [queue for queue in queue_ends(store.root) if queue.files.own]
     return {(queue.topic, queue.queue_id): (offset_at(queue, begin), queue.end) for queue in found}
 
 

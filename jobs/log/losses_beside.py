@@ -152,7 +152,7 @@ def _stored(store: OpenedStore, reading: LogReading, lost: LogExtent) -> Iterato
 
 def _of_file(stored: QueueEnd, begin: int, end: int) -> _Units:
     stop = begin  # the name of a file proves no units before it
-    for file in stored.files:
+    for file in stored.files.own:
         first = int(file.name) // UNIT_SIZE
         stop = max(stop, first + file.size // UNIT_SIZE) if first <= stop else stop
     numbers = np.arange(begin, min(stop, end))

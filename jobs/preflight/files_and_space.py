@@ -199,7 +199,7 @@ def _opened_files(store: StoppedStore) -> Iterator[FileStatus]:
     for name in ("config", INDEX):
         yield from (entry for entry in files.statuses_in(store.place(name)) if not entry.is_directory)
     for queue in store.queues.values():
-        yield from queue.files
+        yield from queue.files.own
 
 
 def free_space(store: StoppedStore) -> Iterator[Reason]:

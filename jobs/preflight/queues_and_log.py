@@ -292,21 +292,21 @@ def queue_files(store: StoppedStore) -> Iterator[Reason]:
     reads_batches = store.rules.reads_batches_and_timers
     for batch in (False, True) if reads_batches else (False,):
         queues = [queue for _, queue in sorted(store.queues.items()) if queue.batch == batch]
-        files = [file for queue in queues for file in queue.files]
+        files = [file for queue in queues for file in queue.files.own]
         setting, size = _queue_file_size(store, [file.size for file in files], batch=batch)
-        last = {queue.files[-1] for queue in queues if queue.files}
+        last = {queue.files.own[-1] for queue in queues if queue.files.own}
         wrong = [file for file in files if file.size != size and (file.size or file not in last)]
         yield from wrong_lengths("queue_files", setting, wrong, len(files), size, lambda file: _made_again(store, file))
         unread = set(wrong)
         for queue in queues:
-            if queue.files and not queue.files[-1].size:
-                yield empty_last_file(store, "queue_files", queue.files[-1])
-            for file in (*queue.stray, *_at_no_place(queue)):
+            if queue.files.own and not queue.files.own[-1].size:
+                yield empty_last_file(store, "queue_files", queue.files.own[-1])
+            for file in (*queue.files.stray, *_at_no_place(queue)):
                 yield Reason.of("queue_files.stray", path=file.path, cure=_made_again(store, file))
-            for folder in queue.folders:
+            for folder in queue.files.folders:
                 if is_file_name(folder.name) or store.release_assumed or not store.rules.passes_over_directories:
                     yield Reason.of("queue_files.folder", path=folder.path, aside=store.set_aside(folder.path))
-            if unread.isdisjoint(queue.files):
+            if unread.isdisjoint(queue.files.own):
                 yield from _end_of_queue(store, queue)
     batches = sorted({queue.topic for queue in store.queues.values() if queue.batch and queue.end > queue.begin})
     if batches and not reads_batches:
@@ -317,7 +317,7 @@ def _at_no_place(queue: QueueEnd) -> Iterator[FileStatus]:
     """Files up to a queue's end (recovery deletes those after it) that do not follow the one before, or are at no place
     of a file (MappedFileQueue#tryCreateMappedFile).
     """
-    for before, file in zip((None, *queue.files), queue.files, strict=False):
+    for before, file in zip((None, *queue.files.own), queue.files.own, strict=False):
         place = int(file.name)
         if place > queue.end * UNIT_SIZE and not queue.batch:
             return
@@ -327,12 +327,12 @@ def _at_no_place(queue: QueueEnd) -> Iterator[FileStatus]:
 
 def _end_of_queue(store: StoppedStore, queue: QueueEnd) -> Iterator[Reason]:
     name = f"queue {queue.queue_id} of {queue.topic}"
-    if queue.lost_units:
-        if count := queue.lost_units if queue.batch else _lost_after_end(store, queue):
+    if queue.files.lost_units:
+        if count := queue.files.lost_units if queue.batch else _lost_after_end(store, queue):
             yield Reason.of("queue_files.unfinished", name=name, count=count)
-    elif queue.empty_last:
+    elif queue.files.empty_last:
         if not _is_filled(store, queue):
-            yield Reason.of("queue_files.no_unit", name=name, remove=command("rm", "--", queue.files[-1].path))
+            yield Reason.of("queue_files.no_unit", name=name, remove=command("rm", "--", queue.files.own[-1].path))
     elif queue.ends_in_pre_blank:
         yield Reason.of("queue_files.fillers", name=name)
 

@@ -134,7 +134,6 @@ class StoppedStore(Store):
     log: LogFiles
     tail: LogTail
     queues: Mapping[tuple[str, int], QueueEnd]
-    timers: TimerFiles
     rocksdb: RocksDb
     redispatch: Redispatch
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
@@ -177,6 +176,10 @@ class StoppedStore(Store):
         with files.RangeReader(first.path) as reader:
             stored = store_timestamp_at(reader, 0) if any(reader.read(0, 8)) else 0
         return bool(stored) and self.now_ms - stored < self.settings.reserved_ms
+
+    @cached_property
+    def timers(self) -> TimerFiles:
+        return read_timer_files(self.root)
 
     @cached_property
     def settled(self) -> set[tuple[str, int]]:
@@ -231,7 +234,6 @@ def read_stopped_store(
         log=log,
         tail=read_tail(log.segments, furthest, decoding, met_from, light),
         queues=queues,
-        timers=read_timer_files(store.root),
         rocksdb=RocksDb(),
         redispatch=again,
         checkpoint=page,

@@ -42,7 +42,7 @@ def run(options: PublishOptions, reporter: Reporter) -> Report:
         facts = _publish(root, source, options, reporter)
     if not options.dry_run:  # the lock is given back: to ask about it would drop it
         made = read_manifest(locations.join(root, BACKUP, facts["backup"]))
-        expected = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store == "rocksdb" else ""}
+        expected = {**made.settings, "storeType": "defaultRocksDB" if made.queue_store.kind == "rocksdb" else ""}
         expected |= {"storePathCommitLog": ",".join(options.commitlog)} if options.commitlog else {}
         given = [(name, text) for name, text in expected.items() if text and name not in settings.given]
         if options.commitlog and "storePathCommitLog" not in settings.given:
@@ -143,15 +143,15 @@ def _check_store(root: str, manifest: Manifest, options: PublishOptions) -> list
             "a broker resumes where the furthest queue ends: other queues, or an index, that end before that will stay "
             "incomplete; verify names them, and a rebuild of everything completes them"
         )
-    if manifest.damaged_ranges:
+    if manifest.log.damaged_ranges:
         notes.append(_damage_note(manifest, options))
     return notes
 
 
 def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
-    notes, kind = [], manifest.queue_store
+    notes, kind = [], manifest.queue_store.kind
     evidence = rocksdb_queues(root, Settings(manifest.settings))
-    if evidence and kind == "file" and (manifest.topics or not manifest.queue_store_asked_for):
+    if evidence and kind == "file" and (manifest.topics or not manifest.queue_store.was_asked_for):
         raise Refused(
             f"this store keeps its queues in RocksDB (storeType=defaultRocksDB), not in files: {evidence}", path=root,
             advice="rebuild again; --queue-store file, of all topics, if the broker is to have files from now on",
@@ -170,7 +170,7 @@ def _queue_store_notes(root: str, manifest: Manifest) -> list[str]:
 
 
 def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
-    places = f"{manifest.damaged_ranges} damaged places (--on-damage {manifest.on_damage})"
+    places = f"{manifest.log.damaged_ranges} damaged places (--on-damage {manifest.log.on_damage})"
     danger = (
         f"these files are from a log with {places}: a broker that starts on it may cut it at the first of them and "
         "delete what follows; keep commitlog/, and start the broker on"
@@ -184,7 +184,7 @@ def _damage_note(manifest: Manifest, options: PublishOptions) -> str:
 def _check_queue_types(configured: str, manifest: Manifest) -> None:
     """Refuse queues that a 5.x broker would not load (``ConsumeQueueStore#queueTypeShouldBe``)."""
     batch = configured_batch_topics(configured)
-    if batch is None or manifest.queue_store == "rocksdb":
+    if batch is None or manifest.queue_store.kind == "rocksdb":
         return  # a broker without it takes every queue as it finds it
     for name in manifest.files:
         kind, _, rest = name.partition("/")
@@ -203,8 +203,8 @@ def _check_log(root: str, manifest: Manifest, named: Sequence[str]) -> SwapLog:
     if missing := [path for path in directories if not files.exists(path)]:
         raise MissingInput("there is no commit log", path=missing[0], advice="--commitlog PATH[,PATH] says where it is")
     log = SwapLog(
-        manifest.log_begin, manifest.log_end, directories, manifest.broker_version,
-        past_damage=manifest.on_damage == "salvage", as_broker=manifest.on_damage == "stop",
+        manifest.log.begin, manifest.log.end, directories, manifest.broker_version,
+        past_damage=manifest.log.on_damage == "salvage", as_broker=manifest.log.on_damage == "stop",
     )  # fmt: skip
     if (trouble := backups.log_trouble(root, log)) is not None:
         raise Refused(

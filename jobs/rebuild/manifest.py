@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -72,23 +72,34 @@ def write_pieces(directory: str, pieces: Iterable[bytes]) -> None:
         raise WriteFailed("the manifest changed after it was written: another rebuild is writing here", path=path)
 
 
+class RebuiltLog(NamedTuple):
+    """The part of the log that was read, and what was done about damage there."""
+
+    begin: int
+    end: int
+    on_damage: str
+    damaged_ranges: int
+
+
+class QueueStoreChoice(NamedTuple):
+    """``was_asked_for``: by an option, not derived from settings and store."""
+
+    kind: str
+    was_asked_for: bool
+
+
 @dataclass(frozen=True)
 class Manifest:
     """``files``: paths below DIR to contents; ``settings``: broker.conf names; ``digest``: SHA-256 of the manifest."""
 
     digest: str
-    log_begin: int
-    log_end: int
+    log: RebuiltLog
     broker_version: str
-    on_damage: str
-    damaged_ranges: int
     artefacts: tuple[str, ...]
     topics: tuple[tuple[str, int | None], ...]
     settings: Mapping[str, str]
     files: Mapping[str, Content]
-    queue_store: str = "file"
-    queue_store_asked_for: bool = False
-    """``queue_store`` was an option, not derived from settings and store."""
+    queue_store: QueueStoreChoice
 
     @property
     def whole(self) -> bool:
@@ -110,7 +121,7 @@ class Manifest:
             kinds = [kind for kind in QUEUE_KINDS if kind == CONSUME_QUEUE or self._fills(kind)]
             return sorted({f"{kind}/{name}" for kind in kinds for name in named if _is_inside(name)})
         filled = [kind for kind in QUEUE_KINDS[1:] if self._fills(kind)]
-        if CONSUME_QUEUE in self.artefacts and self.queue_store == "rocksdb":
+        if CONSUME_QUEUE in self.artefacts and self.queue_store.kind == "rocksdb":
             filled.append(ROCKSDB_QUEUES)  # brokers do not start with a database in the other directory, too
         offsets = OFFSETS_WITH_LIGHT_GROUPS if OFFSETS_WITH_LIGHT_GROUPS in self.files else OFFSETS
         paths: dict[str, tuple[str, ...]] = {
@@ -147,21 +158,21 @@ def read_manifest(directory: str) -> Manifest:
             )  # fmt: skip
         manifest = Manifest(
             digest=hashlib.sha256(data).hexdigest(),
-            log_begin=int(facts["log_begin"]),
-            log_end=int(facts["log_end"]),
+            log=RebuiltLog(
+                int(facts["log_begin"]), int(facts["log_end"]), str(facts["on_damage"]), len(facts["damaged_ranges"])
+            ),
             broker_version=str(facts["broker_version"]),
-            on_damage=str(facts["on_damage"]),
-            damaged_ranges=len(facts["damaged_ranges"]),
             artefacts=tuple(map(str, facts["artefacts"])),
             topics=tuple((item.topic, item.queue_id) for item in map(TopicFilter.parse, facts["topics"])),
             settings={str(name): str(value) for name, value in facts["settings"].items()},
             files={str(row["path"]): _content(row) for row in facts["files"]},
-            queue_store=str(facts.get("queue_store", "file")),
-            queue_store_asked_for=facts.get("queue_store_asked_for") is True,
+            queue_store=QueueStoreChoice(
+                str(facts.get("queue_store", "file")), facts.get("queue_store_asked_for") is True
+            ),
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Refused("the manifest cannot be understood", path=path, advice="run rebuild again") from error
-    if manifest.queue_store not in ("file", "rocksdb"):
+    if manifest.queue_store.kind not in ("file", "rocksdb"):
         raise Refused("the manifest names an unknown place of queues", path=path, advice="run rebuild again")
     if manifest.broker_version not in VERSIONS or not set(manifest.artefacts) <= set(MADE):
         raise Refused("the manifest names an unknown release or artefact", path=path, advice="run rebuild again")

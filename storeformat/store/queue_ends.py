@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import FileIO
 from types import ModuleType
 
@@ -38,20 +38,27 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
+class QueueFiles:
+    """The directory of a queue. ``stray`` files are none of the queue."""
+
+    own: Sequence[FileStatus] = ()
+    stray: Sequence[FileStatus] = ()
+    folders: Sequence[FileStatus] = ()
+    lost_units: int = 0  # in own files after the queue's end
+    empty_last: bool = False  # the last own file has no unit
+
+
+@dataclass(frozen=True)
 class QueueEnd:
     """One queue as its broker finds it before reading the log. ``begin``, ``end``: queue offsets."""
 
     topic: str
     queue_id: int
-    files: Sequence[FileStatus]
-    stray: Sequence[FileStatus] = ()  # no queue files
-    folders: Sequence[FileStatus] = ()
+    files: QueueFiles = QueueFiles()
     batch: bool = False
     begin: int = 0
     end: int = 0
     end_offset: int = -1  # commit-log offset after the last unit's record
-    lost_units: int = 0  # in files after the end
-    empty_last: bool = False  # the last file has no unit
     held: Structs = field(default_factory=lambda: _NO_UNITS, compare=False)  # units of the file with the end, if few
 
     @property
@@ -74,18 +81,17 @@ def _ends(root: str, folder: str, but: Container[tuple[str, int]], topics: Colle
             folders: list[FileStatus] = []
             for entry in files.statuses_in(queue.path):
                 (folders if entry.is_directory else own if is_file_name(entry.name) else stray).append(entry)
-            queues.append((queue.topic, number, own, stray, folders))
-    written = _written([file for _, _, own, _, _ in queues for file in own[-RECOVERED_FILES:]], kind)
-    for topic, number, own, stray, folders in queues:
-        yield QueueEnd(topic, number, own, stray, folders, kind is batch_consume_queue, *_recovered(own, written, kind))
+            queues.append((queue.topic, number, QueueFiles(own, stray, folders)))
+    written = _written([file for _, _, found in queues for file in found.own[-RECOVERED_FILES:]], kind)
+    for topic, number, found in queues:
+        yield _recovered(topic, number, found, written, kind)
 
 
 def _recovered(
-    own: Sequence[FileStatus], written: Mapping[str, tuple[int, Structs]], kind: ModuleType
-) -> tuple[int, int, int, int, bool, Structs]:
-    """``begin``, ``end``, ``end_offset``, ``lost_units``, ``empty_last`` and ``held`` of a queue."""
-    batch = kind is batch_consume_queue
-    begin, end, end_offset, lost, empty_last, held = 0, 0, -1, 0, False, _NO_UNITS
+    topic: str, queue_id: int, found: QueueFiles, written: Mapping[str, tuple[int, Structs]], kind: ModuleType
+) -> QueueEnd:
+    own, batch = found.own, kind is batch_consume_queue
+    begin, end, end_offset, held = 0, 0, -1, _NO_UNITS
     recovered = own[-RECOVERED_FILES:]
     for number, file in enumerate(recovered):
         place = int(file.name) // kind.UNIT_SIZE
@@ -103,9 +109,10 @@ def _recovered(
             end_offset = min(int(last["phy_offset"]) + int(last["size"]), LONG_MAX)
         if count < file.size // kind.UNIT_SIZE:
             later = recovered[number + 1 :]
-            lost, empty_last = sum(written[file.path][0] for file in later), not later and not count
+            lost = sum(written[file.path][0] for file in later)
+            found = replace(found, lost_units=lost, empty_last=not later and not count)
             break
-    return begin, end, end_offset, lost, empty_last, held
+    return QueueEnd(topic, queue_id, found, batch, begin, end, end_offset, held)
 
 
 def _units(handle: FileIO, first: int, count: int, kind: ModuleType) -> Structs:
@@ -163,7 +170,7 @@ def units_at(queue: QueueEnd, queue_offsets: Int64s) -> Structs:
     if ((places >= 0) & (places < len(queue.held))).all():
         return queue.held[places]
     found = np.zeros(len(queue_offsets), consume_queue.UNIT)
-    for file in queue.files:
+    for file in queue.files.own:
         places = queue_offsets - int(file.name) // UNIT_SIZE
         rows = np.flatnonzero((places >= 0) & (places < file.size // UNIT_SIZE))
         if rows.size:
@@ -184,7 +191,7 @@ def first_not_due(queue: QueueEnd, time: int) -> int:
 
 def units_after_end(queue: QueueEnd) -> tuple[Int64s, Structs]:
     """Queue offsets and units in the files after the end of an ordinary queue."""
-    firsts = [(int(file.name) // UNIT_SIZE, file) for file in queue.files]
+    firsts = [(int(file.name) // UNIT_SIZE, file) for file in queue.files.own]
     ranges = [np.arange(first, first + file.size // UNIT_SIZE) for first, file in firsts if first > queue.end]
     places = np.concatenate([np.zeros(0, np.int64), *ranges])
     units = units_at(queue, places)
@@ -212,7 +219,7 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
         unit = _units(handle, place, 1, kind)
         return not (int(unit["size"][0]) > 0 and 0 <= int(unit["phy_offset"][0]) < log_offset)
 
-    for file in queue.files:
+    for file in queue.files.own:
         count, first = file.size // kind.UNIT_SIZE, int(file.name) // kind.UNIT_SIZE
         with files.opened(file.path) as handle:
             if not queue.batch:
@@ -229,7 +236,7 @@ def offset_at(queue: QueueEnd, log_offset: int) -> int:
 def batched_messages(queue: QueueEnd, log_offset: int) -> int:
     """Messages in a batch queue whose records begin at or after a commit-log offset."""
     messages = 0
-    for file in queue.files:
+    for file in queue.files.own:
         written, _ = _written([file], batch_consume_queue)[file.path]
         with files.opened(file.path) as handle:
             for at in range(0, written, _AT_ONCE):
@@ -240,7 +247,7 @@ def batched_messages(queue: QueueEnd, log_offset: int) -> int:
 
 def settled(tail: LogTail, queues: Mapping[tuple[str, int], QueueEnd]) -> set[tuple[str, int]]:
     """Ordinary queues that have the unit of each of their records in the tail and end with the last: nearly all."""
-    absent, records = QueueEnd("", 0, ()), tail.rows
+    absent, records = QueueEnd("", 0), tail.rows
     ends = [queues.get(key, absent) for key in records.keys]
     held = np.frombuffer(b"".join(queue.held.tobytes() for queue in ends if not queue.batch), consume_queue.UNIT)
     counts = np.array([0 if queue.batch else len(queue.held) for queue in ends], np.int64)
@@ -278,7 +285,7 @@ def replayed(
     again = rows[covered[rows] & (records.ends[rows] > reached)]
     if not again.size:
         return Replayed(end)
-    if queue is None or not queue.files:
+    if queue is None or not queue.files.own:
         end = int(records.queue_offsets[again[0]])
     if queue.batch if queue is not None else batch:
         return Replayed(max(end, int(records.queue_offsets[again[-1]]) + 1))
@@ -340,7 +347,7 @@ def points_to(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Bools:
 
 def _held(queue: QueueEnd) -> int:
     """Units that the files can hold: their names may be far apart."""
-    return sum(file.size for file in queue.files) // UNIT_SIZE
+    return sum(file.size for file in queue.files.own) // UNIT_SIZE
 
 
 def _lies_before_its_place(tail: TailRows, rows: Int64s, queue: QueueEnd) -> Bools:

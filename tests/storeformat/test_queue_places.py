@@ -181,17 +181,17 @@ def test_fillers_at_the_head_are_no_messages(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_reading")
 def test_an_unfinished_file_ends_the_queue(tmp_path: Path) -> None:
     found = write(tmp_path / "late", (0, units(0, 20)), (400, units(20, 8)), (800, units(40, 5)))
-    assert (found.end, found.lost_units, found.empty_last) == (28, 5, False)
+    assert (found.end, found.files.lost_units, found.files.empty_last) == (28, 5, False)
     found = write(tmp_path, (0, units(0, 20)), (400, b""), (800, units(40, 20)), (1200, units(60, 5)))
-    assert (found.end, found.lost_units, found.empty_last) == (20, 25, False)
+    assert (found.end, found.files.lost_units, found.files.empty_last) == (20, 25, False)
 
 
 @pytest.mark.usefixtures("_reading")
 def test_an_empty_last_file(tmp_path: Path) -> None:
     found = write(tmp_path / "one", (0, units(0, 20)), (400, b""))
-    assert (found.end, found.end_offset, found.empty_last) == (20, 2_000, True)
+    assert (found.end, found.end_offset, found.files.empty_last) == (20, 2_000, True)
     found = write(tmp_path / "other", (0, b""))
-    assert (found.end, found.end_offset, found.empty_last) == (0, -1, True)
+    assert (found.end, found.end_offset, found.files.empty_last) == (0, -1, True)
 
 
 @pytest.mark.usefixtures("_reading")
@@ -210,7 +210,7 @@ def test_batch_units_after_the_end(tmp_path: Path) -> None:
         for numbers in (range(6), range(10, 13))
     )
     found = write(tmp_path, (0, one), (460, other), kind="batchconsumequeue", size=460)
-    assert (found.end, found.end_offset, found.lost_units, found.empty_last) == (24, 600, 3, False)
+    assert (found.end, found.end_offset, found.files.lost_units, found.files.empty_last) == (24, 600, 3, False)
 
 
 @pytest.mark.usefixtures("_reading")
@@ -237,8 +237,8 @@ def test_stray_files_and_names(tmp_path: Path) -> None:
     directory.mkdir()
     (directory / "a.bak").touch()
     (found,) = queue_ends.queue_ends(str(tmp_path))
-    assert [file.name for file in found.stray] == ["a.bak"]
-    assert (found.files, found.end, found.end_offset) == ([], 0, -1)
+    assert [file.name for file in found.files.stray] == ["a.bak"]
+    assert (found.files.own, found.end, found.end_offset) == ([], 0, -1)
 
 
 # --------------------------------------------------------------------------------------------------------- delay levels

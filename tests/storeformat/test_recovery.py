@@ -22,7 +22,7 @@ from storeformat.record.decode import DecodeRules
 from storeformat.storage.files import FileStatus
 from storeformat.store.broker_rules import DEFAULT, rules_of
 from storeformat.store.checkpoint import StoreCheckpoint, is_plausible, parse_checkpoint
-from storeformat.store.queue_ends import QueueEnd, replayed
+from storeformat.store.queue_ends import QueueEnd, QueueFiles, replayed
 from storeformat.store.recovery import NEVER, Redispatch, looks_from, redispatch
 from storeformat.store.settings import Settings
 from storeformat.store.store import counts_every_put, fit_to_store, guess_version
@@ -547,6 +547,6 @@ def test_what_a_light_queue_does_not_take_back_is_misplaced() -> None:
     """Its last unit is older than they are, and their places are taken."""
     places = np.arange(3)
     tail = LogTail(0, 300, TailRows(places * 100, places * 100 + 100, places, places * 0, (("%LMQ%a", 0),)))
-    queue = QueueEnd("%LMQ%a", 0, (FileStatus("0" * 20, "", 400, 0, 0, 0, 0),), end=3, end_offset=100)
+    queue = QueueEnd("%LMQ%a", 0, QueueFiles([FileStatus("0" * 20, "", 400, 0, 0, 0, 0)]), end=3, end_offset=100)
     found = replayed(queue, ("%LMQ%a", 0), tail, np.ones(3, np.bool_), cut=True, batch=False)
     assert (found.end, found.misplaced.tolist()) == (3, [1, 2])

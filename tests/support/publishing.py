@@ -19,7 +19,7 @@ from support.store_to_start import configure
 from jobs.contract.options import ARTEFACTS, PublishOptions, RestoreOptions
 from jobs.contract.report import Report, Reporter
 from jobs.publish import publish, restore
-from jobs.rebuild.manifest import Manifest
+from jobs.rebuild.manifest import Manifest, QueueStoreChoice, RebuiltLog
 from storeformat.storage.durable import Content
 
 STORE = "lag-killed-5.1.4"
@@ -29,8 +29,8 @@ DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 def plain_manifest(paths: Sequence[str] = (), **changes: Any) -> Manifest:
     facts = {
-        "digest": "", "log_begin": 0, "log_end": 100, "broker_version": "5.3", "on_damage": "fail", "damaged_ranges": 0,
-        "artefacts": ARTEFACTS, "topics": (), "settings": {},
+        "digest": "", "log": RebuiltLog(0, 100, "fail", 0), "broker_version": "5.3", "artefacts": ARTEFACTS,
+        "topics": (), "settings": {}, "queue_store": QueueStoreChoice("file", was_asked_for=False),
     }  # fmt: skip
     return Manifest(**{**facts, **changes}, files={name: Content(1, 1, bytes(32)) for name in paths})
 

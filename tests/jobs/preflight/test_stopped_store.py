@@ -286,7 +286,7 @@ def test_a_last_file_that_ends_within_a_record_is_cut(store: StoreToStart) -> No
 def test_a_unit_ends_with_the_log_or_after_it(store: StoreToStart, end: int, queues: int) -> None:
     """The last records end at 6579 and 6744; fillers do not count."""
     stopped = store.stopped()
-    filler = QueueEnd("New", 0, (), end=20, end_offset=0x7FFFFFFF)
+    filler = QueueEnd("New", 0, end=20, end_offset=0x7FFFFFFF)
     shorter = replace(stopped, tail=replace(stopped.tail, end=end), queues={**stopped.queues, ("New", 0): filler})
     said = note("units_beyond_log.tail", queues=queues, furthest=6744, units=queues)
     assert are(queues_and_log.units_beyond_log(shorter), *[said] * (queues > 0))

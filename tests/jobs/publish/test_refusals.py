@@ -29,6 +29,7 @@ from support.publishing import (
 
 from jobs.contract.options import PublishOptions
 from jobs.publish import backups, publish, swap
+from jobs.rebuild.manifest import QueueStoreChoice
 from storeformat.errors import MissingInput, NotAStore, Refused, StoreFormatError
 from storeformat.storage import broker_lock, files
 
@@ -353,7 +354,7 @@ def test_whoever_publishes_past_damage_is_told_which_log_to_start_on(case: Case)
 
 
 SETTING = "broker.conf must say "
-ASKED_FOR, ROCKSDB = {"queue_store_asked_for": True}, {"queue_store": "rocksdb"}
+ASKED_FOR, ROCKSDB = ({"queue_store": QueueStoreChoice(kind, kind == "file")} for kind in ("file", "rocksdb"))
 
 
 @pytest.mark.parametrize(
@@ -383,7 +384,7 @@ def test_files_do_not_go_into_a_store_of_databases(tmp_path: Path, topics: tuple
     (tmp_path / "consumequeue").mkdir()
     (tmp_path / "consumequeue" / "CURRENT").touch()
     with pytest.raises(Refused, match="keeps its queues in RocksDB") as caught:
-        publish._queue_store_notes(str(tmp_path), plain_manifest(topics=topics, queue_store_asked_for=asked))
+        publish._queue_store_notes(str(tmp_path), plain_manifest(topics=topics, **ASKED_FOR if asked else {}))
     assert "--queue-store file, of all topics" in (caught.value.advice or "")
 
 
@@ -401,7 +402,7 @@ def test_queues_of_another_type_than_configured(topic: str, made: str, other: st
     with pytest.raises(Refused, match="another type for this queue") as caught:
         publish._check_queue_types(str(tmp_path), wrong)
     assert (caught.value.found, caught.value.expected) == (made, other)
-    publish._check_queue_types(str(tmp_path), replace(wrong, queue_store="rocksdb"))
+    publish._check_queue_types(str(tmp_path), replace(wrong, **ROCKSDB))
 
 
 @pytest.mark.parametrize(
@@ -442,7 +443,10 @@ def test_an_index_without_files_is_swapped_in_as_an_empty_directory(case: Case) 
 def test_what_broker_conf_must_say_of_a_log_elsewhere(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
     made = SimpleNamespace(
-        digest="0123456789abcdef01", settings={"a": "b", "c": ""}, broker_version="5.1", queue_store="file"
+        digest="0123456789abcdef01",
+        settings={"a": "b", "c": ""},
+        broker_version="5.1",
+        queue_store=QueueStoreChoice("file", was_asked_for=False),
     )
     monkeypatch.setattr(publish, "read_manifest", lambda source: made)
     monkeypatch.setattr(publish, "_publish", lambda *given: asked.append(given[:2]) or {"backup": "b", "notes": []})

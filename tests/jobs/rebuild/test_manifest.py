@@ -24,7 +24,7 @@ from jobs.cli import command_line
 from jobs.contract.options import ARTEFACTS, InspectOptions, TopicFilter
 from jobs.log.opening import open_store
 from jobs.rebuild import manifest as manifests
-from jobs.rebuild.manifest import Manifest, read_manifest, write_pieces
+from jobs.rebuild.manifest import Manifest, QueueStoreChoice, RebuiltLog, read_manifest, write_pieces
 from storeformat.errors import MissingInput, Refused, StoreFormatError, WriteFailed, WrongSettings
 from storeformat.storage.durable import Content
 
@@ -147,13 +147,13 @@ def test_a_sound_manifest(tmp_path: Path) -> None:
     data = json.dumps(SOUND).encode()
     (tmp_path / "manifest.json").write_bytes(data)
     assert read_manifest(str(tmp_path)) == Manifest(
-        hashlib.sha256(data).hexdigest(), 0, 9, "5.3", "fail", 1, ("index",), (), {"maxIndexNum": "7"},
-        {"index/1": Content(5, 3, b"\xab" * 32)}, queue_store="rocksdb", queue_store_asked_for=True,
+        hashlib.sha256(data).hexdigest(), RebuiltLog(0, 9, "fail", 1), "5.3", ("index",), (), {"maxIndexNum": "7"},
+        {"index/1": Content(5, 3, b"\xab" * 32)}, queue_store=QueueStoreChoice("rocksdb", was_asked_for=True),
     )  # fmt: skip
     short = {name: value for name, value in SOUND.items() if not name.startswith("queue_store")}
     (tmp_path / "manifest.json").write_text(json.dumps(short))
     found = read_manifest(str(tmp_path))
-    assert (found.queue_store, found.queue_store_asked_for) == ("file", False)
+    assert found.queue_store == ("file", False)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_database_is_the_models(
     plain = {family: {k: v for k, v in pairs.items() if b"\1%LMQ%" not in k} for family, pairs in found.items()}
     assert plain == modelled(root, store)
     assert (plain != found) == store.name.startswith("lmq")
-    assert read_manifest(built.directory).queue_store == "rocksdb"
+    assert read_manifest(built.directory).queue_store.kind == "rocksdb"
     assert not (Path(built.directory) / "batchconsumequeue").exists()
 
 
