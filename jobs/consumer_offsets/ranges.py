@@ -41,8 +41,8 @@ class QueueRanges:
 def queue_ranges(store: OpenedStore, reading: LogReading, *, files_stay: bool) -> QueueRanges:
     """Ranges of all queues; ``files_stay`` means that the broker will find the store's current queue files."""
     batches = set(store.batch_topics)
-    for scan in reading.scans:
-        batches.update(topic_names([scan.topics[code] for code in np.unique(scan.batch_runs.topic_codes).tolist()]))
+    for staged in (scan.staged for scan in reading.scans):
+        batches.update(topic_names([staged.topics[code] for code in np.unique(staged.batch_runs.topic_codes).tolist()]))
     found = reading.queue_runs.ranges()
     if locations.is_local(store.root) and not store.queues_in.in_rocksdb:
         for queue in queue_ends(store.root, but=found.keys()):
@@ -58,7 +58,7 @@ def offsets_at(reading: LogReading, ranges: QueueRanges, time: int) -> dict[Topi
     table, runs = reading.queue_runs, reading.queue_runs.runs
     with Readers() as readers:
         for row in np.flatnonzero(table.plan().runs["in_last_life"]).tolist():
-            path = times_path(reading.scans[int(table.scan_of_run[row])].units.path)
+            path = times_path(reading.scans[int(table.scan_of_run[row])].staged.units.path)
             times = readers.rows(path, TIME, int(runs.begins[row]), int(runs.counts[row]))
             later = np.flatnonzero(times >= time)
             if len(later):

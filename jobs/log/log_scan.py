@@ -101,7 +101,7 @@ class LogReading:
     def foreign_records(self) -> list[tuple[int, int]]:
         """Offsets and sizes of records of another place, without messages whose PHYSICALOFFSET is damaged."""
         damaged = {item.begin for item in self.damaged}
-        return [item for scan in self.scans for item in scan.foreign_records if item[0] not in damaged]
+        return [item for scan in self.scans for item in scan.special.foreign if item[0] not in damaged]
 
     @property
     def unwritten_bytes(self) -> int:
@@ -151,7 +151,7 @@ class LogReading:
     def _queues(self) -> tuple[QueueRuns, Losses]:
         ranges = [(item.begin, item.end, item.held_record) for item in self.damaged]
         others = [(item.begin, item.end - item.begin) for item in self.stale] + self.foreign_records
-        others += [filler for scan in self.scans for filler in scan.fillers]
+        others += [filler for scan in self.scans for filler in scan.special.fillers]
         ranges += [(offset, offset + size, False) for offset, size in others]
         return account_for_queues(
             self.scans,
@@ -196,11 +196,11 @@ class LogReading:
 
 def all_runs(scans: Sequence[SplitScan], *, of_batches: bool = False) -> QueueRuns:
     """The runs of scans in log order; ``of_batches``: those of BatchCQ topics, rows of ``BATCH_RUN``."""
-    parts = [scan.batch_runs if of_batches else scan.runs for scan in scans]
+    parts = [scan.staged.batch_runs if of_batches else scan.staged.unit_runs for scan in scans]
     topics: dict[bytes, int] = {}
     keys = [np.zeros(0, np.int64)]
     for scan, runs in zip(scans, parts, strict=True):
-        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.topics], np.int64)
+        codes = np.array([topics.setdefault(topic, len(topics)) for topic in scan.staged.topics], np.int64)
         keys.append((codes[runs.topic_codes] << 32) | runs.queue_ids)
     scan_of_run = np.repeat(np.arange(len(scans)), [len(runs) for runs in parts])
     rows = np.concatenate(parts) if parts else np.zeros(0, RUN)
@@ -235,7 +235,7 @@ def scan_log(
     known = ProvenLog(
         segments, splits, scans, chain, part.end_in(segments), whole=from_zero and task.with_units and not task.topics
     )
-    has_foreign_records = any(scan.foreign_records for scan in known.counted)
+    has_foreign_records = any(scan.special.foreign for scan in known.counted)
     if (salvages and chain.breaks) or has_foreign_records or queues_must_tell(known):
         known = see_all_queues(runner, known, task)
         known = replace(known, whole=from_zero)
@@ -286,9 +286,10 @@ def sharing(scans: Sequence[SplitScan], splits: Sequence[Split]) -> list[SplitSc
     lists: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
     shared: list[SplitScan] = []
     for scan, split in zip(scans, splits, strict=True):
-        topics = lists.get(scan.topics) or tuple(known.setdefault(topic, topic) for topic in scan.topics)
-        report = replace(scan.report, split=split)
-        shared.append(replace(scan, report=report, topics=lists.setdefault(topics, topics)))
+        own = scan.staged.topics
+        topics = lists.get(own) or tuple(known.setdefault(topic, topic) for topic in own)
+        staged = replace(scan.staged, topics=lists.setdefault(topics, topics))
+        shared.append(replace(scan, report=replace(scan.report, split=split), staged=staged))
     return shared
 
 
@@ -343,7 +344,7 @@ def _salvaged(
     gaps += [gap for item in surveys for gap in item.gaps]
     scans = sorted([*proven.counted, *survivors, *kept], key=lambda scan: scan.report.start or 0)
     blanks = [*proven.chain.blanks, *(item.blank for item in surveys if item.blank is not None)]
-    ends = [scan.report.end for scan in scans if scan.records or scan.foreign_records]
+    ends = [scan.report.end for scan in scans if scan.records or scan.special.foreign]
     ends += [blank[1] for blank in blanks] + [gap.end for gap in gaps if gap.finding == Finding.BLANK]
     end = max([tail.offset, *ends])
     ambiguous = "whole records that may be copies inside a lost message, left out"
@@ -375,7 +376,7 @@ def _reading(known: ProvenLog, scans: list[SplitScan], end: int, ranges: Sequenc
 
 def _check_tiling(reading: LogReading) -> None:
     for scan in reading.scans:
-        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.foreign_records)
+        own = scan.record_bytes + scan.head_bytes + sum(size for _, size in scan.special.foreign)
         if scan.report.start is None or scan.report.end - scan.report.start != own:
             what, report = "the records of a split leave gaps or overlap", scan.report
             raise TotalsDisagree(what, offset=report.start, found=own, expected=report.end)
@@ -448,7 +449,7 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     limits = {split.segment.base: split.limit for split in known.splits}
     lost = [(item.offset, item.segment.end) for item in known.chain.breaks]
     lost += [(item.begin, item.end) for item in known.older]
-    lost += [(offset, offset + size) for scan in scans for offset, size in scan.foreign_records]
+    lost += [(offset, offset + size) for scan in scans for offset, size in scan.special.foreign]
     begins = sorted(begin for begin, _ in lost)
     bytes_lost = [0, *accumulate(end - begin for begin, end in sorted(lost))]
     afters, side, at = [], _Side(begins, backwards=True), len(scans)

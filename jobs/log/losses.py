@@ -217,7 +217,7 @@ def _last_of_their_queues(
 ) -> Iterator[tuple[Loss, int]]:
     """Foreign records that continue their queue after its last message, and the number of their damaged range."""
     following = dict(ends)
-    for record in (record for scan in scans for record in scan.foreign_refs if record.queued):
+    for record in (record for scan in scans for record in scan.special.foreign_refs if record.queued):
         queue = topic_names([record.topic])[0], record.queue_id
         if following.get(queue) == record.queue_offset:
             following[queue] = record.queue_offset + 1

@@ -296,7 +296,7 @@ class LogCopy:
 
     @property
     def records(self) -> list[ByteRange]:
-        scans = [scan.report for scan in self.reading.scans if scan.records or scan.foreign_records]
+        scans = [scan.report for scan in self.reading.scans if scan.records or scan.special.foreign]
         found = joined((report.start, report.end) for report in scans if report.start is not None)
         return without(found, joined([*self.damaged, *self.absent, *self.zeroed]))
 

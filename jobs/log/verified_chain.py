@@ -61,8 +61,8 @@ def queue_runs(
     """Queue, first queue offset, count and log offsets of first and last record of all runs, in log order per queue."""
     columns = ["topic_codes", "queue_ids", "first_queue_offsets", "counts", "first_offsets", "last_offsets"]
     for scan in scans:
-        for code, queue_id, first, count, *places in scan.runs[columns].tolist()[:: -1 if backwards else 1]:
-            yield (scan.topics[code], queue_id), first, count, tuple(places)
+        for code, queue_id, first, count, *places in scan.staged.unit_runs[columns].tolist()[:: -1 if backwards else 1]:
+            yield (scan.staged.topics[code], queue_id), first, count, tuple(places)
 
 
 def time_before(scans: Sequence[SplitScan], after: int | None) -> int | None:

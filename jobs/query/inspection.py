@@ -65,8 +65,9 @@ def contents(store: OpenedStore, reading: LogReading, options: InspectOptions) -
         )
     topics: dict[str, dict[str, Any]] = {}
     for scan in reading.scans:
-        names = topic_names(scan.topics)
-        for runs, messages in ((scan.runs, scan.runs.counts), (scan.batch_runs, scan.batch_runs.messages)):
+        names = topic_names(scan.staged.topics)
+        units, batches = scan.staged.unit_runs, scan.staged.batch_runs
+        for runs, messages in ((units, units.counts), (batches, batches.messages)):
             queues = zip(runs.topic_codes.tolist(), runs.queue_ids.tolist(), messages.tolist(), strict=True)
             for code, queue_id, count in queues:
                 if selects(options.topics, names[code], queue_id):

@@ -212,7 +212,7 @@ def scan_store(
 def _refuse_unknown_queues(wanted: Sequence[TopicFilter], store: OpenedStore, reading: LogReading) -> None:
     if not wanted:
         return
-    here = {queue for scan in reading.scans for queue in scan.queues()}
+    here = {queue for scan in reading.scans for queue in scan.staged.queues()}
     topics = {topic for topic, _ in here}
     for item in wanted:
         parts = (item.topic,) if item.queue_id is None else (item.topic, str(item.queue_id))
@@ -274,7 +274,7 @@ def _write_whole(made: str, path: str, content: bytes) -> pa.RecordBatch:
 def _topics_json(store: OpenedStore, reading: LogReading) -> tuple[bytes, list[str], list[str]]:
     ids: dict[str, set[int]] = defaultdict(set)
     for scan in reading.scans:
-        for topic, queue_id in (*scan.queues(), *scan.properties.real_queues):
+        for topic, queue_id in (*scan.staged.queues(), *scan.properties.real_queues):
             ids[topic].add(queue_id)
     queues = {topic: count for topic, own in ids.items() if (count := number_of_queues(own))}
     known = topic_configuration(store.root)

@@ -52,7 +52,7 @@ class QueuesPlan:
 
 def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], settings: Settings) -> QueuesPlan:
     """Consume-queue files of the runs of these scans (in log order), with fillers for lost messages."""
-    places, sources, sizes = table.plan(), [scan.units.path for scan in scans], queue_file_sizes(settings)
+    places, sources, sizes = table.plan(), [scan.staged.units.path for scan in scans], queue_file_sizes(settings)
     per_file = sizes[CONSUME_QUEUE] // consume_queue.UNIT_SIZE
     files, slices = consume_queue.plan_files(places, per_file, sizes[CONSUME_QUEUE])
     ext_files = None
@@ -70,7 +70,7 @@ def plan_queue_files(table: QueueRuns, scans: Sequence[SplitScan], settings: Set
     return QueuesPlan(
         files=_planned(CONSUME_QUEUE, table, sources, files, slices),
         queues=int((queues["end"] > queues["first"]).sum()),
-        offset_sum=None if left_out or filled else sum(scan.units.offset_sum for scan in scans) % (1 << 64),
+        offset_sum=None if left_out or filled else sum(scan.staged.units.offset_sum for scan in scans) % (1 << 64),
         notes=list(_queue_notes(queues, table)),
         created_anew=frozenset(map(table.queue_of, queues["key"][queues["earlier_lives"] > 0].tolist())),
         ext_files=ext_files,
@@ -92,9 +92,9 @@ def plan_batch_queue_files(
     places.runs["position"] += places.queues["first"][places.runs["queue"]]
     in_files = consume_queue.plan_files(places, size // BATCH_UNIT_SIZE, size)
     return QueuesPlan(
-        files=_planned(BATCH_CONSUME_QUEUE, table, [scan.batches.path for scan in scans], *in_files),
+        files=_planned(BATCH_CONSUME_QUEUE, table, [scan.staged.batches.path for scan in scans], *in_files),
         queues=len(places.queues),
-        offset_sum=sum(scan.batches.offset_sum for scan in scans) % (1 << 64) if is_kept.all() else None,
+        offset_sum=sum(scan.staged.batches.offset_sum for scan in scans) % (1 << 64) if is_kept.all() else None,
     )
 
 
@@ -137,7 +137,8 @@ def plan_index_files(
     if any record follows, and a log without keys has one empty file; with ``messageIndexEnable=false`` there are none.
     """
     capacity = settings.number(ENTRIES) - 1
-    staged = Slices.of(*((scan.entries.path, 0, scan.entries.count) for scan in scans if scan.entries.count))
+    written = [scan.staged.entries for scan in scans]
+    staged = Slices.of(*((entries.path, 0, entries.count) for entries in written if entries.count))
     parts = [part for _, part in staged.cut(capacity)]
     end_timestamp = timestamp_of(*parts[-1].last) if parts else 0
     last_record = max((scan.dispatched.last for scan in scans), default=-1)
@@ -151,7 +152,7 @@ def plan_index_files(
         PlannedIndexFile(locations.join(INDEX, name), part, before)
         for name, part, before in zip(names, parts, previous, strict=False)
     ]
-    return IndexPlan(made, sum(scan.entries.offset_sum for scan in scans) % (1 << 64), end_timestamp)
+    return IndexPlan(made, sum(entries.offset_sum for entries in written) % (1 << 64), end_timestamp)
 
 
 _BLOCK = 4096

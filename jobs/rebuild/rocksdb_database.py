@@ -92,7 +92,7 @@ def ends_of_queues(reading: LogReading, slices: Sequence[UnitSlice]) -> tuple[li
             queue, run = table.queue_at(runs[0]), int(runs[-1])
             if queue not in first_of:
                 continue
-            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].units.path
+            count, path = int(table.runs.counts[run]), reading.scans[table.scan_of_run[run]].staged.units.path
             last = readers.rows(path, consume_queue.UNIT, int(table.runs.begins[run]) + count - 1, 1)[0]
             part = first_of[queue]
             first = readers.rows(part.units_path, consume_queue.UNIT, part.begin, 1)[0]
@@ -121,7 +121,7 @@ def plan_database(reading: LogReading) -> list[UnitSlice]:
         queue, taken = table.queue_at(runs[0]), list[tuple[int, int]]()
         for run in reversed(runs.tolist()):
             first, count = int(firsts[run]), int(table.runs.counts[run])
-            units = reading.scans[table.scan_of_run[run]].units.path
+            units = reading.scans[table.scan_of_run[run]].staged.units.path
             for begin, end in _free(taken, max(first, 0), first + count):
                 at = int(table.runs.begins[run]) + begin - first
                 slices.append(UnitSlice(*queue, begin, units, at, end - begin))

@@ -74,6 +74,6 @@ class Verification:
         """What was read; records are unknown in damage, in repairs, and where one has a foreign offset."""
         reading = self.reading
         lost = [(item.begin, item.end) for item in reading.damaged]
-        lost += [(offset, offset + size) for scan in reading.scans for offset, size in scan.fillers]
+        lost += [(offset, offset + size) for scan in reading.scans for offset, size in scan.special.fillers]
         lost += [(offset, offset + size) for offset, size in reading.foreign_records]
         return LogExtent(reading.begin, reading.end, tuple(lost))

@@ -88,7 +88,7 @@ def compare_queues(run: Verification, plan: QueuesPlan) -> QueuesCompared:
     is_batch = artefact == BATCH_CONSUME_QUEUE
     file_size = queue_file_sizes(run.store.settings)[artefact]
     unit = batch_consume_queue.UNIT_SIZE if is_batch else consume_queue.UNIT_SIZE
-    staged = [(scan.batches if is_batch else scan.units, scan.report) for scan in run.reading.scans]
+    staged = [(scan.staged.batches if is_batch else scan.staged.units, scan.report) for scan in run.reading.scans]
     task = CompareQueueFiles(
         run.store.root,
         file_size,

@@ -84,7 +84,8 @@ def compare_index(run: Verification) -> IndexCompared:
     ends = [None, *(header.end_timestamp for header in heads.values())]
     checks = [IndexCheck(path, end) for path, end in zip(heads, ends, strict=False)]
     checks[-1:] = [replace(check, growing=run.unclean) for check in checks[-1:]]
-    sources = tuple((scan.entries.path, scan.entries.count) for scan in reading.scans if scan.entries.count)
+    staged = (scan.staged.entries for scan in reading.scans)
+    sources = tuple((entries.path, entries.count) for entries in staged if entries.count)
     sizes = store.settings.number(SLOTS), store.settings.number(ENTRIES)
     task = CompareIndexFiles(store.root, sizes, sources, run.log)
     comparisons = run.runner.map("compare index files", task, checks)

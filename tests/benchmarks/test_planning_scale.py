@@ -19,7 +19,7 @@ from storeformat.arrays import table_of
 from storeformat.log.chain import ChainReport, follow_chain
 from storeformat.log.segments import ChainEnd, Segment, plan_splits
 from storeformat.store.settings import Settings
-from udfs.log.scan import Dispatched, SplitScan, StoreTimes
+from udfs.log.scan import Dispatched, SplitScan, StagedRuns, StoreTimes
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import RUN
 
@@ -53,9 +53,11 @@ def made_up_scans(segments: int, queues: int, *, entries: int = 0) -> list[Split
         stem = f"/data/.rebuilt.0123456789ab.staging/runs/split-{split.number:06d}-0123456789ab"
         scan = SplitScan(
             ChainReport(split, split.start, split.stop, ChainEnd.STOP),
-            records=5 * queues, record_bytes=SPLIT, topics=topics,
-            units=Staged(5 * queues, runs=runs.tobytes(), path=f"{stem}.units"),
-            entries=Staged(entries, path=f"{stem}.entries"),
+            records=5 * queues, record_bytes=SPLIT,
+            staged=StagedRuns(
+                topics, Staged(5 * queues, runs=runs.tobytes(), path=f"{stem}.units"),
+                entries=Staged(entries, path=f"{stem}.entries"),
+            ),
             dispatched=Dispatched(split.stop - 100, split.stop - 100, split.stop - 100),
             times=StoreTimes(split.number, split.number),
         )  # fmt: skip

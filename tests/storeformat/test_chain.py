@@ -372,7 +372,7 @@ def test_a_record_says_where_it_belongs(sys_flag: int, queued: bool) -> None:
     first = log.message(topic="T", queue_id=3, sys_flag=sys_flag, queue_offset=7, store_timestamp=1_700_000_000_009)
     at = log.foreign_record(first)
     (scan,) = read_segments(log.segments, 1 << 30).scans
-    assert scan.foreign_refs == (RecordRef(at, 1_700_000_000_009, b"T", 3, 7, queued),)
+    assert scan.special.foreign_refs == (RecordRef(at, 1_700_000_000_009, b"T", 3, 7, queued),)
 
 
 # -------------------------------------------------------------------------------------------------- block window

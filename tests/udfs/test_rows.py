@@ -39,7 +39,7 @@ from storeformat.storage import files
 from storeformat.store.broker_rules import rules_of
 from udfs.log import batch_queues
 from udfs.log.batch_queues import BATCH_RUN, BatchRunWriter
-from udfs.log.scan import ScanTask, SplitScan, scan_split
+from udfs.log.scan import ScanTask, SplitScan, StagedRuns, scan_split
 from udfs.log.staged_files import NOTHING_STAGED, Readers, Slices, Staged, StagedFile
 from udfs.log.staged_runs import EntryWriter, RunWriter
 from udfs.log.subscriptions import SUBSCRIPTION_PROPERTIES, Subscription
@@ -164,15 +164,19 @@ def test_scans_share_what_they_have_in_common() -> None:
     splits = plan_splits([Segment("/log/0", 0, 300)], 100)
     topics = [(b"a" * 200, b"b" * 200), (b"a" * 200, b"b" * 200), (b"b" * 200,)]
     scans = [
-        SplitScan(ChainReport(replace(split), split.start, split.stop, ChainEnd.STOP), topics=tuple(map(bytes, names)))
+        SplitScan(
+            ChainReport(replace(split), split.start, split.stop, ChainEnd.STOP),
+            staged=StagedRuns(tuple(map(bytes, names))),
+        )
         for split, names in zip(splits, topics, strict=True)
     ]
-    first, second, third = sharing(scans, splits)
-    assert [first.topics, second.topics, third.topics] == topics
-    assert first.topics is second.topics
-    assert third.topics[0] is first.topics[1]
-    assert [scan.report.split for scan in (first, second, third)] == splits
-    assert all(scan.report.split is split for scan, split in zip((first, second, third), splits, strict=True))
+    shared = sharing(scans, splits)
+    first, second, third = (scan.staged.topics for scan in shared)
+    assert [first, second, third] == topics
+    assert first is second
+    assert third[0] is first[1]
+    assert [scan.report.split for scan in shared] == splits
+    assert all(scan.report.split is split for scan, split in zip(shared, splits, strict=True))
     for wrong in (scans[:2], [scans[0], scans[2], scans[1]]):
         with pytest.raises(TotalsDisagree, match="scans were lost"):
             sharing(wrong, splits)
@@ -187,13 +191,13 @@ def test_nothing_is_written_where_nothing_is_staged_for_queues(tmp_path: Path, m
     (split,) = plan_splits([Segment(str(path), 0, len(log.data))], 1 << 30)
     task = ScanTask("", DecodeRules(), DispatchRules(()))
     here = scan_split(split, task)
-    assert (here.units.count, here.entries.count) == (log.messages, 3 * log.messages)
-    assert (here.units.path, here.entries.path) == ("", "")
+    assert (here.staged.units.count, here.staged.entries.count) == (log.messages, 3 * log.messages)
+    assert (here.staged.units.path, here.staged.entries.path) == ("", "")
     assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
     (tmp_path / "staging").mkdir()
     there = scan_split(split, replace(task, staging=str(tmp_path / "staging")))
-    assert replace(there.units, path="") == here.units
-    assert replace(there.entries, path="") == here.entries
+    assert replace(there.staged.units, path="") == here.staged.units
+    assert replace(there.staged.entries, path="") == here.staged.entries
     assert {entry.suffix for entry in (tmp_path / "staging").iterdir()} == {".units", ".entries"}
 
 

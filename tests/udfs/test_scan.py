@@ -53,9 +53,14 @@ def scan(log: LogBuilder, **task: object) -> SplitScan:
 def test_the_totals_of_a_split() -> None:
     log = a_log()
     found, sizes = scan(log), [record.size for record in log.records]
-    assert (found.records, found.record_bytes, found.units.count, found.entries.count) == (3, sum(sizes), 2, 2)
+    assert (found.records, found.record_bytes, found.staged.units.count, found.staged.entries.count) == (
+        3,
+        sum(sizes),
+        2,
+        2,
+    )
     assert found.dispatched == Dispatched(sizes[0] + sizes[1], sizes[0] + sizes[1], 0)
-    assert (found.units.offset_sum, found.entries.offset_sum) == (sizes[0] + sizes[1], 0)
+    assert (found.staged.units.offset_sum, found.staged.entries.offset_sum) == (sizes[0] + sizes[1], 0)
     times = (1_700_000_000_500, 1_700_000_000_501, 1_700_000_000_100)
     assert found.times == StoreTimes(first=times[0], last=times[2], recent=times, latest=times[1])
     assert (found.report.start, found.report.end, found.head_bytes) == (0, sum(sizes), 0)
@@ -76,8 +81,8 @@ def test_a_foreign_record_is_stepped_over_and_told() -> None:
     log = a_log()
     offset = log.foreign_record(log.records[0])
     found = scan(log)
-    assert found.foreign_records == ((offset, log.records[0].size),)
-    (ref,) = found.foreign_refs
+    assert found.special.foreign == ((offset, log.records[0].size),)
+    (ref,) = found.special.foreign_refs
     assert (ref.offset, ref.topic, ref.queue_id, ref.queue_offset) == (offset, b"A", 1, 0)
     assert found.records == 3
     assert (found.dispatched.last, found.dispatched.last_unit) == (offset, log.records[2].offset)
@@ -109,8 +114,8 @@ def test_staged_files_have_names_of_their_own(tmp_path: Path) -> None:
     splits = plan_splits([Segment(str(segment), 0, segment.stat().st_size)], 150)
     names = []
     for found in task(iter([*splits, *splits])):
-        times = times_path(found.units.path) if found.units.path else ""
-        for path in (found.units.path, times, found.entries.path):
+        times = times_path(found.staged.units.path) if found.staged.units.path else ""
+        for path in (found.staged.units.path, times, found.staged.entries.path):
             names.append(Path(path).name)
             assert not path or names[-1].startswith(f"split-{found.report.split.number:06d}-")
     names = [name for name in names if name]
@@ -127,13 +132,13 @@ def test_queues_of_all_kinds_are_told() -> None:
     log.message(topic="A", queue_id=2)
     rules = DispatchRules((), batch_topics=frozenset({b"B"}))
     everything = scan(log, dispatch_rules=rules)
-    assert everything.queues() == {("B", 4), ("B", 1), ("A", 2)}
-    assert (everything.batches.count, everything.units.count) == (3, 1)
+    assert everything.staged.queues() == {("B", 4), ("B", 1), ("A", 2)}
+    assert (everything.staged.batches.count, everything.staged.units.count) == (3, 1)
     assert everything.dispatched.last_unit == log.records[-1].offset
     some = scan(log, dispatch_rules=rules, topics=(TopicFilter("B", 4),))
-    assert (some.queues(), some.topics, some.batches.count) == ({("B", 4)}, (b"B", b"A"), 2)
-    assert some.batch_runs.messages.tolist() == [3]
-    assert some.batches.offset_sum == log.records[0].offset + single.offset
+    assert (some.staged.queues(), some.staged.topics, some.staged.batches.count) == ({("B", 4)}, (b"B", b"A"), 2)
+    assert some.staged.batch_runs.messages.tolist() == [3]
+    assert some.staged.batches.offset_sum == log.records[0].offset + single.offset
     assert some.dispatched.last_unit == log.records[-1].offset
     last = log.message(topic="B")
     assert scan(log, dispatch_rules=rules).dispatched == Dispatched(last.offset, last.offset, -1)
@@ -146,7 +151,7 @@ def test_what_a_repair_put_in_the_place_of_lost_records_is_told() -> None:
     fillers = [log.message(topic="rmq_sys_lost"[:length], sys_flag=ROLLBACK) for length in (12, 1)]
     log.message(topic="rmq_sys_lost")
     log.message(topic="other", sys_flag=ROLLBACK)
-    assert scan(log).fillers == tuple((filler.offset, filler.size) for filler in fillers)
+    assert scan(log).special.fillers == tuple((filler.offset, filler.size) for filler in fillers)
 
 
 def test_of_many_foreign_records_some_say_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +160,8 @@ def test_of_many_foreign_records_some_say_what_they_are(monkeypatch: pytest.Monk
     offsets = [log.foreign_record(log.records[0]) for _ in range(3)]
     for block_size in (200, 1 << 20):
         found = scan(log, block_size=block_size)
-        assert [offset for offset, _ in found.foreign_records] == offsets
-        assert [ref.offset for ref in found.foreign_refs] == offsets[:2]
+        assert [offset for offset, _ in found.special.foreign] == offsets
+        assert [ref.offset for ref in found.special.foreign_refs] == offsets[:2]
 
 
 # -------------------------------------------------------------------------------------------------- find records

@@ -100,25 +100,25 @@ class FromProperties:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitScan:
-    """Result of one split. Totals are of the chain from ``report.start`` to ``report.end``."""
+class SpecialRecords:
+    """Offsets and sizes of records that are no messages of this place."""
 
-    report: ChainReport
-    records: int = 0
-    record_bytes: int = 0
-    foreign_records: tuple[tuple[int, int], ...] = ()  # offset and size
+    foreign: tuple[tuple[int, int], ...] = ()
     foreign_refs: tuple[RecordRef, ...] = ()  # of the first of them
-    fillers: tuple[tuple[int, int], ...] = ()  # offset and size of records that a repair wrote over lost ones
-    properties: FromProperties = FromProperties()
-    topics: tuple[bytes, ...] = ()  # numbered by the runs
+    fillers: tuple[tuple[int, int], ...] = ()  # that a repair wrote over lost records
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRuns:
+    """Units and index entries of a split, staged or only counted. ``topics`` are numbered by the runs."""
+
+    topics: tuple[bytes, ...] = ()
     units: Staged = NOTHING_STAGED
     batches: Staged = NOTHING_STAGED
     entries: Staged = NOTHING_STAGED
-    dispatched: Dispatched = Dispatched()
-    times: StoreTimes = StoreTimes()
 
     @property
-    def runs(self) -> Table:
+    def unit_runs(self) -> Table:
         return np.frombuffer(self.units.runs, RUN).view(np.recarray)
 
     @property
@@ -128,8 +128,22 @@ class SplitScan:
     def queues(self) -> set[tuple[str, int]]:
         """Topic and queue id of all its units."""
         names = topic_names(self.topics)
-        columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.runs, self.batch_runs)]
+        columns = [(runs.topic_codes.tolist(), runs.queue_ids.tolist()) for runs in (self.unit_runs, self.batch_runs)]
         return {(names[code], queue_id) for both in columns for code, queue_id in zip(*both, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class SplitScan:
+    """Result of one split. Totals are of the chain from ``report.start`` to ``report.end``."""
+
+    report: ChainReport
+    records: int = 0
+    record_bytes: int = 0
+    special: SpecialRecords = SpecialRecords()
+    properties: FromProperties = FromProperties()
+    staged: StagedRuns = StagedRuns()
+    dispatched: Dispatched = Dispatched()
+    times: StoreTimes = StoreTimes()
 
     @property
     def head_bytes(self) -> int:
@@ -301,16 +315,13 @@ class _Dispatch:
             report=report,
             records=records,
             record_bytes=sums[Tally.RECORD_BYTES],
-            foreign_records=tuple(self._foreign),
-            foreign_refs=tuple(self._foreign_refs),
-            fillers=tuple(self._fillers),
+            special=SpecialRecords(tuple(self._foreign), tuple(self._foreign_refs), tuple(self._fillers)),
             properties=FromProperties(
                 tuple(sorted(self._real_queues)), frozenset(self._subscriptions), tuple(self._timers)
             ),
-            topics=tuple(self._topics),
-            units=self._units.staged(),
-            batches=self._batches.staged(),
-            entries=self._entries.totals(),
+            staged=StagedRuns(
+                tuple(self._topics), self._units.staged(), self._batches.staged(), self._entries.totals()
+            ),
             dispatched=Dispatched(sums[Tally.LAST_RECORD], sums[Tally.LAST_UNIT], sums[Tally.LAST_ENTRY]),
             times=StoreTimes(
                 first=sums[Tally.FIRST_TIME] if records else None,

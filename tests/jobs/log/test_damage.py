@@ -131,7 +131,7 @@ def test_every_byte_is_counted_once(change: dict[str, Any], text: str | None) ->
     def scan(begin: int, end: int, record_bytes: int, head_bytes: int, foreign: list[tuple[int, int]]) -> Any:
         return SimpleNamespace(
             report=SimpleNamespace(start=begin, end=end), record_bytes=record_bytes, head_bytes=head_bytes,
-            foreign_records=foreign,
+            special=SimpleNamespace(foreign=foreign),
         )  # fmt: skip
 
     own, at = change.get("record_bytes", 60), change.get("at", 85)

@@ -66,7 +66,9 @@ def test_any_split_size_reads_the_same_records(
     reading = read(root, split_size)
     assert (reading.records, reading.begin, reading.end) == (len(sizes), 0, log.end_offset)
     assert reading.record_bytes == sum(placed.size for placed in log.records)
-    runs = [(scan.runs.first_offsets.tolist(), scan.runs.counts.tolist()) for scan in reading.scans]
+    runs = [
+        (scan.staged.unit_runs.first_offsets.tolist(), scan.staged.unit_runs.counts.tolist()) for scan in reading.scans
+    ]
     firsts = {offset for offsets, _ in runs for offset in offsets}
     assert firsts <= {placed.offset for placed in log.records}
     assert sum(sum(counts) for _, counts in runs) == len(sizes)

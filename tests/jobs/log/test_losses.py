@@ -278,10 +278,10 @@ def test_a_database_of_queues_proves_it_as_files_do(tmp_path: Path) -> None:
 def test_queues_of_batches_prove_what_came_after_the_end(tmp_path: Path) -> None:
     root, settings, _ = unpacked("batch-cq-5.3.3", tmp_path)
     whole = read_store(root, settings)
-    messages = sum(int(scan.batch_runs.messages.sum()) for scan in whole.scans)
+    messages = sum(int(scan.staged.batch_runs.messages.sum()) for scan in whole.scans)
     zero_from(root, whole.begin + (whole.end - whole.begin) // 2)
     reading = read_store(root, settings)
-    left = sum(int(scan.batch_runs.messages.sum()) for scan in reading.scans)
+    left = sum(int(scan.staged.batch_runs.messages.sum()) for scan in reading.scans)
     batches = [row for row in reading.losses.rows if row.topic in opened(root).batch_topics]
     assert sum(row.messages for row in batches) == messages - left > 0
 

@@ -38,7 +38,7 @@ from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.storage import files
 from storeformat.store.settings import Settings
 from udfs.log.batch_queues import BATCH_RUN
-from udfs.log.scan import SplitScan
+from udfs.log.scan import SplitScan, StagedRuns
 from udfs.log.staged_files import Staged
 from udfs.log.staged_runs import RUN
 from udfs.log.timers import TIMER_PROPERTIES
@@ -52,7 +52,7 @@ def batch_scan(name: str, *rows: tuple[int, int, int, int, int]) -> SplitScan:
     columns = np.array(rows, np.int64).reshape(-1, 5).T
     names = ["topic_codes", "queue_ids", "begins", "counts", "births"]
     runs = table_of(BATCH_RUN, **dict(zip(names, columns, strict=True)))
-    return SplitScan(REPORT, topics=(b"A",), batches=Staged(path=name, runs=runs.tobytes()))
+    return SplitScan(REPORT, staged=StagedRuns((b"A",), batches=Staged(path=name, runs=runs.tobytes())))
 
 
 def test_of_a_batch_queue_that_began_anew_the_last_life_is_kept() -> None:
@@ -69,7 +69,7 @@ def test_fillers_are_units_and_no_whole_queue() -> None:
     runs = table_of(
         RUN, first_queue_offsets=[0, 3], counts=[1, 1], begins=column, first_offsets=column, last_offsets=column
     )
-    scan = SplitScan(REPORT, topics=(b"A",), units=Staged(path="s", runs=runs.tobytes()))
+    scan = SplitScan(REPORT, staged=StagedRuns((b"A",), units=Staged(path="s", runs=runs.tobytes())))
     layout = Settings(observed={"mappedFileSizeConsumeQueue": 80})
     plan = planning.plan_queue_files(replace(all_runs([scan]), after_loss=column == 1), [scan], layout)
     (file,) = plan.files
