@@ -37,7 +37,7 @@ from jobs.contract.report import (
 from storeformat import __version__
 from storeformat.errors import DependencyMissing, Refused, UsageError, WriteFailed
 from storeformat.storage import locations
-from storeformat.store.setting_names import nearest_names
+from storeformat.store.broker_rules import nearest_names
 
 PROGRAM = "spark-submit.sh"
 _STORE = "--store /data/rocketmq/store --broker-conf /etc/rocketmq/broker.conf"

@@ -13,8 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from storeformat.errors import UsageError
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.store.broker_rules import rules_of
-from storeformat.store.setting_names import EFFECTS, nearest_names
+from storeformat.store.broker_rules import EFFECTS, nearest_names, rules_of
 
 Artefact = Literal["consumequeue", "index", "checkpoint", "consumer-offsets", "delay-offsets", "timers"]
 ARTEFACTS: tuple[Artefact, ...] = ("consumequeue", "index", "checkpoint")

@@ -21,6 +21,7 @@ from storeformat.queues.consume_queue import PRE_BLANK_SIZE
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, parse_delay_levels
 from storeformat.storage import files, locations, rocksdb
+from storeformat.store.broker_rules import EFFECTS
 from storeformat.store.checkpoint import FIELDS, parse_checkpoint
 from storeformat.store.config_files import find_batch_topics
 from storeformat.store.layout import ABORT, CHECKPOINT, QueueStore, QueueStoreKind, file_name, queue_store
@@ -33,7 +34,6 @@ from storeformat.store.segment_files import (
     paths_unread_by_broker,
     with_committed,
 )
-from storeformat.store.setting_names import EFFECTS
 from storeformat.store.settings import SEGMENT_SIZE, Settings, read_settings
 from storeformat.store.store import Store, find_store, fit_to_store
 from udfs.log.scan import ScanTask

@@ -37,11 +37,11 @@ from jobs.preflight.stopped_store import Reason, StoppedStore, batch_topics_of, 
 from storeformat.errors import MissingInput
 from storeformat.javacompat import parse_int
 from storeformat.storage import files, locations, rocksdb
+from storeformat.store.broker_rules import MOVES, as_written
 from storeformat.store.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
 from storeformat.store.layout import BACKUP, COMMIT_LOG, REPAIRED_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
 from storeformat.store.segment_files import commit_log_directories, paths_unread_by_broker
-from storeformat.store.setting_names import MOVES, as_written
 from storeformat.store.settings import SEPARATE, Settings
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"

@@ -26,9 +26,9 @@ from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, locations
+from storeformat.store.broker_rules import NOT_JUDGED
 from storeformat.store.config_files import Offsets, read_config
 from storeformat.store.segment_files import log_files
-from storeformat.store.setting_names import NOT_JUDGED
 from storeformat.store.settings import Settings, read_settings
 
 _OWN_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog", "dLegerSelfId")

@@ -27,12 +27,11 @@ from jobs.publish.swap import (
 )
 from jobs.rebuild.manifest import MANIFEST, read_manifest
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.log.dledger import DATA
 from storeformat.log.log_end import check_log_end
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import broker_lock, durable, files, locations
 from storeformat.store.broker_rules import rules_of
-from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, LOCK, is_file_name
+from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, DATA, LOCK, is_file_name
 from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}

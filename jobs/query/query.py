@@ -28,7 +28,7 @@ from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s, Structs
 from storeformat.errors import MissingInput, Refused, UsageError
-from storeformat.kernels.columns import PADDING
+from storeformat.kernels import PADDING
 from storeformat.log.log_end import growing_log_end
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.record import message_ids

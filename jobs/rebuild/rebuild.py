@@ -22,7 +22,6 @@ from jobs.rebuild.planning import size_note
 from jobs.spark import session
 from jobs.spark.runner import Runner
 from storeformat.errors import MissingInput, Refused, UsageError
-from storeformat.log.dledger import DATA, GROUP_PREFIX
 from storeformat.log.segments import PLAIN, Segment, segment_with
 from storeformat.queues.consume_queue_ext import UNIT_HEAD
 from storeformat.salvage.repair import Patch, crc_patch, fill_range
@@ -35,6 +34,8 @@ from storeformat.store.layout import (
     COMMIT_LOG,
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
+    DATA,
+    GROUP_PREFIX,
     INDEX,
     LOCK,
     ROCKSDB_QUEUES,

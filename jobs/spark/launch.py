@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from jobs.contract.report import PACKAGES
 from storeformat.errors import DependencyMissing
-from storeformat.store.setting_names import parse_properties
+from storeformat.store.broker_rules import parse_properties
 
 ROOT = Path(__file__).resolve().parents[2]
 _OF_WHEEL = Path(__file__).with_name("conf")

@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int32s, Int64s
-from storeformat.kernels.columns import (
+from storeformat.kernels import (
     ENTRY_SIZE,
     PADDING,
     PlainRules,

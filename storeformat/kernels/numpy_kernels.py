@@ -19,7 +19,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs, stable_order
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import Heads, Spans, UnitColumns
+from storeformat.kernels import Heads, Spans, UnitColumns
 
 
 def walk_sizes(buffer: Bytes, start: int, stop: int, limit: int) -> tuple[Int64s, int]:

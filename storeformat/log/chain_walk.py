@@ -14,7 +14,7 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import PADDING
+from storeformat.kernels import PADDING
 from storeformat.log.segments import WRONG_BLANK, ChainEnd, EntryNumber, Framing, Segment, Split, Verdict
 from storeformat.record.decode import DecodeRules, Fault, RecordBlock, decode
 from storeformat.storage.files import RangeReader

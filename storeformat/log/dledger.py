@@ -28,10 +28,10 @@ from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.errors import RecordDefect
 from storeformat.javacompat import parse_long
-from storeformat.kernels.columns import ENTRY_HEAD, ENTRY_MAGIC
+from storeformat.kernels import ENTRY_HEAD, ENTRY_MAGIC
 from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, search_certificate
 from storeformat.log.segments import PLAIN, WRONG_BLANK, ChainEnd, EntryNumber, Framing, Segment, Verdict, judge_size
-from storeformat.storage import files, locations
+from storeformat.storage import files
 
 HEAD_SIZE = 48
 BLANK_MAGIC = -1
@@ -39,7 +39,6 @@ POS_POSITION = 24
 MIN_ENTRY_SIZE = HEAD_SIZE + m.MIN_RECORD_SIZE
 
 CHECKPOINT = "checkpoint"
-GROUP_PREFIX, DATA = "dledger-", "data"
 
 _NUMBER = struct.Struct(">8xqq")
 _MAGIC_AND_SIZE = struct.Struct(">ii")
@@ -141,13 +140,6 @@ class EntryFraming(Framing):
 
 
 ENTRIES = EntryFraming()
-
-
-def is_of_group(directory: str) -> bool:
-    """True for the default entry directory of a group member."""
-    return locations.name_of(directory) == DATA and locations.name_of(locations.parent_of(directory)).startswith(
-        GROUP_PREFIX
-    )
 
 
 def framing_of(head: bytes, base: int) -> Framing | None:

@@ -16,8 +16,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s
 from storeformat.errors import RecordDefect
-from storeformat.kernels import active, numpy_kernels
-from storeformat.kernels.columns import Heads, Spans
+from storeformat.kernels import Heads, Spans, active, numpy_kernels
 from storeformat.storage.files import RangeReader
 
 _CRC_NAME = np.frombuffer(m.PROPERTY_CRC + b"\x01", np.uint8)
@@ -103,7 +102,7 @@ def decode(
     ``buffer``: uint8, ``PADDING`` bytes after its data, first byte at log offset ``buffer_offset``.
     ``positions``: int64, ascending, from ``walk_sizes``, each record inside the data.
 
-    >>> from storeformat.kernels.columns import PADDING
+    >>> from storeformat.kernels import PADDING
     >>> record = bytes.fromhex(
     ...     "00000086daa320a73610a686000000000000000700000000000000000000000000000000000000000000018bcfe568000a010203"
     ...     "000010e1000001a1f852deb0c0a8000900002a9f0000000200000000000000000000000568656c6c6f06546f7069634100204b45"

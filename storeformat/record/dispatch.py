@@ -53,8 +53,7 @@ from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, Structs
 from storeformat.errors import WrongSettings
 from storeformat.javacompat import java_hash, parse_long
-from storeformat.kernels import compiled, numpy_kernels
-from storeformat.kernels.columns import (
+from storeformat.kernels import (
     ENTRY_SIZE,
     PlainRules,
     PlainStop,
@@ -63,6 +62,8 @@ from storeformat.kernels.columns import (
     TopicKind,
     TopicTable,
     UnitColumns,
+    compiled,
+    numpy_kernels,
 )
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues import batch_consume_queue

@@ -1,4 +1,4 @@
-"""Rules by release (FORMAT.md, What differs by release).
+r"""Rules by release (FORMAT.md, What differs by release), and all settings of broker.conf.
 
 Behaviour changed at few releases, so seven names stand for all. Each rule is a field of ``BrokerRules``; nothing else
 compares releases. Splitting and scanning differ only for a property with an empty name or a separator in its value,
@@ -7,13 +7,37 @@ which clients of these releases do not send.
 From IndexFile#putKey, MessageDecoder#string2messageProperties, ConsumeQueue#checkMultiDispatchQueue, #correctMinOffset,
 MappedFileQueue#getConsumeQueueMappedFileByTime and DLedgerCommitLog#dledgerRecoverAbnormally at the tags
 rocketmq-all-4.6.0 to 5.5.0; stores of 4.6.0, 4.7.0, 4.7.1, 4.8.0, 4.9.0, 4.9.1 and 4.9.4 were compared.
+
+Settings, by ``settings.csv``:
+
+==============  ======================================================================================================
+column          says
+==============  ======================================================================================================
+class           MessageStoreConfig or BrokerConfig; empty for other classes
+releases        those of 4.9.8, 5.1.4, 5.3.3 and 5.5.1 that have the setter, as ``javap`` lists it
+effect          by the uses of each getter: ``files``: what files hold; ``kept``: what a start keeps or finds;
+                ``delivered``: what is delivered; none where it is of threads, memory, networks or metrics
+judged          ``yes`` where a rule of ``preflight`` follows it; else ``messages`` where it moves messages, their
+                queues or offsets to places that no rule looks at, ``state`` where it moves something else
+default         of a setting that this program uses; without one: false, or no text
+==============  ======================================================================================================
+
+broker.conf is a properties file (Properties#load, as ISO-8859-1): one ``name=value`` a line; a name ends at the first
+``=``, ``:`` or blank, ``#`` and ``!`` begin a comment, a backslash continues the line or escapes a character, as in
+``\n`` and ``\uXXXX``, and the last value of a name counts.
 """
 
 from __future__ import annotations
 
+import csv
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from importlib import resources
 from typing import Any
+
+from storeformat.errors import WrongSettings
 
 DEFAULT = "5.3"
 MOST_RECOVERED_SEGMENTS = 10  # ``commitLogRecoverMaxNum`` from 5.4.0 on (``bounded_recovery``)
@@ -90,7 +114,7 @@ _RULES = {
     name: _rules(name, first, end)
     for (name, first), end in zip(_FIRST.items(), [*_FIRST.values(), _END][1:], strict=True)
 }
-_WRITTEN = re.compile(
+_RELEASE = re.compile(
     r"(?:rocketmq-)?(?:all-|release-)?v?([0-9]{1,2})[._]([0-9])(?:[._]([0-9]{1,2}))?(?:-[a-z0-9.-]+)?",
     re.IGNORECASE,
 )
@@ -99,7 +123,7 @@ _ANY = 1000
 
 def release_numbers(text: str) -> Release:
     """Numbers of ``5.1.4``, ``V5_1_4`` or ``rocketmq-all-5.1.4``; a missing third is ``_ANY``. Raises ValueError."""
-    written = _WRITTEN.fullmatch(text.strip())
+    written = _RELEASE.fullmatch(text.strip())
     numbers = written.groups() if written is not None else (0, 0, 0)
     major, minor, patch = (_ANY if number is None else int(number) for number in numbers)
     if major not in (4, 5):
@@ -121,3 +145,75 @@ def rules_of(release: str) -> BrokerRules:
     if numbers[2] == _ANY:
         return _RULES[last]
     return _rules(last, numbers, (*numbers[:2], numbers[2] + 1))
+
+
+_TABLE = resources.files("storeformat.store").joinpath("settings.csv").read_text(encoding="ascii")
+_ROWS = {row["name"]: row for row in csv.DictReader(_TABLE.splitlines())}
+EFFECTS = {name: row["effect"] for name, row in _ROWS.items()}  # "" for settings without effect on a store
+NOT_JUDGED = frozenset(name for name, row in _ROWS.items() if row["effect"] and row["judged"] != "yes")
+MOVES = {name: row["judged"] for name, row in _ROWS.items() if row["judged"] in ("messages", "state")}
+DEFAULTS = {name: row["default"] for name, row in _ROWS.items() if row["default"]}
+_LACK = {
+    "5.1.4": ("4.6", "4.8", "4.9"),
+    "5.3.3": ("4.6", "4.8", "4.9", "5.0", "5.1"),
+    "5.5.1": ("4.6", "4.8", "4.9", "5.0", "5.1", "5.3"),
+}  # names of releases without a setting, by the first of the four releases that has it
+
+
+def is_known(name: str, version: str) -> bool:
+    """True if releases of a rules name may know a setting, or no table has it."""
+    row = _ROWS.get(name)
+    return row is None or version not in _LACK.get(row["releases"].partition(" ")[0], ())
+
+
+def nearest_names(name: str, known: Iterable[str] = EFFECTS) -> list[str]:
+    """Up to three similar names, best first, ignoring case; by default of settings."""
+    by_lower = {other.lower(): other for other in known}
+    return [by_lower[found] for found in difflib.get_close_matches(name.lower(), sorted(by_lower), 3, 0.7)]
+
+
+_BLANKS = " \t\f"
+_PROPERTY = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_UNITS = ("utf-16-be", "surrogatepass")  # two escapes may be one letter
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+_WRITTEN = {"\\": "\\\\", **{letter: f"\\{name}" for name, letter in _LETTERS.items()}}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Parse properties; values keep their trailing blanks. Raises WrongSettings where Java throws.
+
+    >>> parse_properties("# sizes" + chr(10) + "mappedFileSizeCommitLog = 1073741824")
+    {'mappedFileSizeCommitLog': '1073741824'}
+    """
+    pairs, logical = {}, ""
+    for line in [*re.split(r"\r\n|\r|\n", text), ""]:
+        logical += line.lstrip(_BLANKS)
+        if not logical.startswith(("#", "!")) and len(logical) - len(logical.rstrip("\\")) & 1:
+            logical = logical[:-1]
+            continue
+        match = _PROPERTY.match(logical)
+        if match is not None and not logical.startswith(("#", "!")):
+            name, value = (_ESCAPED.sub(_letter, part).encode(*_UNITS).decode(*_UNITS) for part in match.groups())
+            pairs[name] = value
+        logical = ""
+    return pairs
+
+
+def _letter(escaped: re.Match[str]) -> str:
+    code, letter = escaped.groups()
+    if letter == "u":
+        raise WrongSettings("Java does not read this: a \\u needs four hexadecimal digits", found=escaped.string)
+    return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)
+
+
+def as_written(text: str) -> str:
+    r"""Escape a value for a properties file.
+
+    >>> print(as_written(" a\\b" + chr(10) + chr(0xE9)))
+    \ a\\b\n\u00e9
+    """
+    units = text.encode(*_UNITS).hex(" ", 2).split()
+    letters = ((chr(int(unit, 16)), f"\\u{unit}") for unit in units)
+    written = "".join(_WRITTEN.get(letter, letter if " " <= letter <= "~" else code) for letter, code in letters)
+    return "\\" + written if written.startswith(" ") else written

@@ -21,6 +21,7 @@ from storeformat.storage import files, locations
 from storeformat.store.settings import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, LOADED, SEPARATE, STORE_TYPE, Settings
 
 COMMIT_LOG = "commitlog"
+GROUP_PREFIX, DATA = "dledger-", "data"  # with a member's id: of its group, and in it the entries, see ``log.dledger``
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"

@@ -16,11 +16,11 @@ from itertools import pairwise, starmap
 
 from storeformat.errors import LISTED, MissingInput, NotAStore, WrongSettings
 from storeformat.log import dledger
-from storeformat.log.dledger import DATA, ENTRIES, GROUP_PREFIX, Committed, EntryFraming, is_of_group
+from storeformat.log.dledger import ENTRIES, Committed, EntryFraming
 from storeformat.log.segments import PLAIN, Framing, Segment
 from storeformat.storage import files, locations
 from storeformat.storage.files import FileStatus
-from storeformat.store.layout import COMMIT_LOG, file_name, is_file_name
+from storeformat.store.layout import COMMIT_LOG, DATA, GROUP_PREFIX, file_name, is_file_name
 from storeformat.store.settings import SEGMENT_SIZE, Settings
 
 _MOST_STRAY = 20  # names in an error
@@ -40,7 +40,7 @@ def find_segments(directories: Sequence[str], size: int | None, *, with_missing:
         entries = _entries_in(directory)
         stray += [entry for entry in entries if not is_file_name(entry.name) and not entry.is_directory]
         own = [entry for entry in entries if is_file_name(entry.name)]
-        framing = _framing_shown(own) or (ENTRIES if is_of_group(directory) else PLAIN)
+        framing = _framing_shown(own) or (ENTRIES if _is_of_group(directory) else PLAIN)
         segments += [Segment(entry.path, int(entry.name), entry.size, framing) for entry in own]
     _refuse_stray(stray)
     segments.sort(key=lambda segment: segment.base)
@@ -53,6 +53,12 @@ def find_segments(directories: Sequence[str], size: int | None, *, with_missing:
         segments = list(_with_missing(segments, size))
     _check_segments(segments, size)
     return segments
+
+
+def _is_of_group(directory: str) -> bool:
+    """True for the default entry directory of a group member."""
+    above = locations.name_of(locations.parent_of(directory))
+    return locations.name_of(directory) == DATA and above.startswith(GROUP_PREFIX)
 
 
 def _entries_in(directory: str) -> list[FileStatus]:
@@ -151,7 +157,7 @@ class LogFiles:
 
     @property
     def of_group(self) -> bool:
-        return any(is_of_group(path) for path in self.directories)
+        return any(_is_of_group(path) for path in self.directories)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -256,7 +262,7 @@ def group_directories(root: str, self_id: str = "") -> list[str]:
 
 def groups_of(directories: Sequence[str]) -> list[str]:
     """Folders of the groups whose entries are in log directories."""
-    return [locations.parent_of(path) for path in directories if is_of_group(path)]
+    return [locations.parent_of(path) for path in directories if _is_of_group(path)]
 
 
 def with_committed(segments: Sequence[Segment], groups: Sequence[str]) -> tuple[list[Segment], Committed]:

@@ -20,7 +20,7 @@ from storeformat.javacompat import parse_int
 from storeformat.queues.consume_queue import UNIT_SIZE
 from storeformat.record.dispatch import parse_delay_levels
 from storeformat.storage import files
-from storeformat.store.setting_names import DEFAULTS, EFFECTS, nearest_names, parse_properties
+from storeformat.store.broker_rules import DEFAULTS, EFFECTS, nearest_names, parse_properties
 
 _NUMBERS = {name: int(text) for name, text in DEFAULTS.items() if text.isdigit() and name != "deleteWhen"}
 SEGMENT_SIZE = "mappedFileSizeCommitLog"

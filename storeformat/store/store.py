@@ -14,11 +14,18 @@ from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.record.dispatch import MultiDispatchRules
 from storeformat.storage import broker_lock, files, locations
 from storeformat.store import config_files, layout
-from storeformat.store.broker_rules import DEFAULT, NEWEST, NEWEST_DIFFERS, BrokerRules, release_numbers, rules_of
+from storeformat.store.broker_rules import (
+    DEFAULT,
+    NEWEST,
+    NEWEST_DIFFERS,
+    BrokerRules,
+    is_known,
+    release_numbers,
+    rules_of,
+)
 from storeformat.store.checkpoint import FIELDS, PAGE_SIZE, StoreCheckpoint, is_plausible, parse_checkpoint
 from storeformat.store.config_files import ConfigFile, read_config
 from storeformat.store.layout import queue_directories
-from storeformat.store.setting_names import is_known
 from storeformat.store.settings import BATCH_SIZE, ENTRIES, EXT_SIZE, QUEUE_SIZE, SLOTS, Settings
 
 NO_SIGNS = "nothing in the store shows the release"

@@ -30,8 +30,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s
 from storeformat.index import index_file
-from storeformat.kernels import active, numpy_kernels
-from storeformat.kernels.columns import ENTRY_SIZE, PADDING, Spans, Tally, UnitColumns
+from storeformat.kernels import ENTRY_SIZE, PADDING, Spans, Tally, UnitColumns, active, numpy_kernels
 from storeformat.log.chain_walk import BlockWindow, chain_from
 from storeformat.log.segments import Segment, Split
 from storeformat.queues.consume_queue import UNIT, pack_units

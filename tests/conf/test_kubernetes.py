@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.spark import launch
-from storeformat.store.setting_names import parse_properties
+from storeformat.store.broker_rules import parse_properties
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from support.store_builder import BLANK, Message, encode_record
 
 from storeformat import message as m
 from storeformat.errors import RecordDefect
-from storeformat.kernels.columns import PADDING
+from storeformat.kernels import PADDING
 from storeformat.record.bodies import uncompressed
 from storeformat.record.decode import (
     DecodeRules,

@@ -14,7 +14,7 @@ from support.store_builder import Message, encode_record
 
 from storeformat import message as m
 from storeformat.errors import WrongSettings
-from storeformat.kernels.columns import PADDING
+from storeformat.kernels import PADDING
 from storeformat.record import dispatch
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, RecordBlock, decode
 from storeformat.record.dispatch import (
@@ -27,7 +27,7 @@ from storeformat.record.dispatch import (
     parse_delay_levels,
     pending,
 )
-from storeformat.store.setting_names import DEFAULTS
+from storeformat.store.broker_rules import DEFAULTS
 
 # ------------------------------------------------------------------------------------------------------ dispatch
 RULES = DispatchRules(parse_delay_levels("1s 5s 10m"))

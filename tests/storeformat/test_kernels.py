@@ -20,8 +20,7 @@ from storeformat import javacompat
 from storeformat import message as m
 from storeformat.errors import RecordDefect
 from storeformat.index.index_file import ENTRY, ROW, time_diff
-from storeformat.kernels import active, numpy_kernels
-from storeformat.kernels.columns import PADDING, Spans, Tally, UnitColumns
+from storeformat.kernels import PADDING, Spans, Tally, UnitColumns, active, numpy_kernels
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules, Fault, decode
 from storeformat.record.dispatch import DispatchRules, MultiDispatchRules, PlainDispatch, index_entries, queue_units
 

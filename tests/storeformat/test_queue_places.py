@@ -16,10 +16,10 @@ from storeformat.log.segments import Segment
 from storeformat.queues.consume_queue import PRE_BLANK, pack_units
 from storeformat.record.dispatch import parse_delay_levels
 from storeformat.store import queue_ends
+from storeformat.store.broker_rules import DEFAULTS
 from storeformat.store.layout import QueueStore, queue_directories, queue_store, rocksdb_queues
 from storeformat.store.queue_ends import QueueEnd, offset_at, units_at
 from storeformat.store.segment_files import find_segments
-from storeformat.store.setting_names import DEFAULTS
 from storeformat.store.settings import Settings
 
 # --------------------------------------------------------------------------------------------------------- queue places

@@ -36,12 +36,19 @@ from storeformat.javacompat import (
     parse_long,
     parse_short,
 )
-from storeformat.kernels.columns import ENTRY_HEAD
+from storeformat.kernels import ENTRY_HEAD
 from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
 from storeformat.store import checkpoint, rocksdb_queues, timer_files
-from storeformat.store.broker_rules import VERSIONS, rules_of
+from storeformat.store.broker_rules import (
+    EFFECTS,
+    VERSIONS,
+    as_written,
+    is_known,
+    nearest_names,
+    parse_properties,
+    rules_of,
+)
 from storeformat.store.layout import file_name, is_file_name
-from storeformat.store.setting_names import EFFECTS, as_written, is_known, nearest_names, parse_properties
 from storeformat.store.settings import QUEUE_STORE_SETTINGS, Settings, read_settings
 from storeformat.store.store import find_store
 
@@ -370,7 +377,7 @@ def test_every_module_that_is_named_exists() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- doctests
 WITH_EXAMPLES = (
-    "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "store.setting_names.parse_properties",
+    "index.index_file.key_hash", "javacompat.java_hash", "javacompat.parse_int", "store.broker_rules.parse_properties",
     "queues.consume_queue.pack_units", "queues.consume_queue.parse_units", "record.bodies.uncompressed",
     "record.decode.decode", "record.message_ids.parse_offset_message_id",
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from storeformat.kernels.columns import PADDING, Spans
+from storeformat.kernels import PADDING, Spans
 
 
 def padded(data: bytes) -> np.ndarray[Any, Any]:

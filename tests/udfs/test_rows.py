@@ -27,7 +27,7 @@ from support.uniform_log import uniform_log
 
 from jobs.log.log_scan import sharing
 from storeformat.errors import MissingInput, TotalsDisagree, WriteFailed
-from storeformat.kernels.columns import UnitColumns
+from storeformat.kernels import UnitColumns
 from storeformat.log.chain import ChainReport
 from storeformat.log.chain_walk import BlockWindow, ChainWalk
 from storeformat.log.segments import ChainEnd, LogPart, Segment, Split, plan_splits

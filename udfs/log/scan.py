@@ -18,7 +18,7 @@ import numpy as np
 from storeformat import message as m
 from storeformat.arrays import Bytes, Int64s, Table
 from storeformat.errors import LISTED, RecordDefect, WriteFailed
-from storeformat.kernels.columns import PlainStop, Tally
+from storeformat.kernels import PlainStop, Tally
 from storeformat.log.chain import ChainReport, EntryNumbers
 from storeformat.log.chain_walk import BLOCK_SIZE, BlockWindow, ChainWalk, search_certificate
 from storeformat.log.record_ref import RecordRef, record_ref

@@ -18,8 +18,7 @@ import numpy as np
 
 from storeformat.arrays import Bools, Bytes, Table, table_of
 from storeformat.index.index_file import ROW, TAG_MARK
-from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import UnitColumns
+from storeformat.kernels import UnitColumns, numpy_kernels
 from storeformat.queues.consume_queue import UNIT
 from storeformat.record.dispatch import IndexEntries
 from udfs.log.staged_files import Staged, StagedFile

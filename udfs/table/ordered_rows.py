@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from storeformat import message as m
 from storeformat.arrays import Bools, Bytes, Int32s, Int64s, stable_order
-from storeformat.kernels import numpy_kernels
-from storeformat.kernels.columns import PADDING, Heads, Spans
+from storeformat.kernels import PADDING, Heads, Spans, numpy_kernels
 from storeformat.record.decode import RecordBlock
 from udfs.table import schemas
 from udfs.table.rows import (

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from storeformat import javacompat
 from storeformat import message as m
 from storeformat.arrays import Bools, Int32s, Int64s
-from storeformat.kernels import active, numpy_kernels
-from storeformat.kernels.columns import Spans
+from storeformat.kernels import Spans, active, numpy_kernels
 from storeformat.record import message_ids
 from storeformat.record.decode import RecordBlock
 from storeformat.record.dispatch import DispatchRules, dispatched, tags_codes

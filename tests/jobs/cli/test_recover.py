@@ -32,7 +32,7 @@ from jobs.contract.options import DemoOptions
 from jobs.contract.report import Report, Reporter
 from jobs.preflight.stopped_store import ROWS as RULES
 from storeformat.errors import Refused
-from storeformat.store.setting_names import as_written
+from storeformat.store.broker_rules import as_written
 
 MADE = [
     pytest.param(row, row.releases.split()[-1], id=row.name)

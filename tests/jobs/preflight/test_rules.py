@@ -26,8 +26,8 @@ from jobs.preflight.stopped_store import SAFE_BUT, Reason, answer_of
 from storeformat.errors import MissingInput
 from storeformat.log.segments import Segment
 from storeformat.storage import files
-from storeformat.store import setting_names
-from storeformat.store.setting_names import EFFECTS, MOVES, NOT_JUDGED, as_written
+from storeformat.store import broker_rules
+from storeformat.store.broker_rules import EFFECTS, MOVES, NOT_JUDGED, as_written
 
 EACH = [pytest.param(row, release, id=f"{row.name}-{release}") for row in ROWS for release in row.releases.split()]
 ELSEWHERE = {
@@ -96,7 +96,7 @@ def test_names_of_rows_differ() -> None:
 
 def test_settings_that_rules_read_are_judged_and_no_other() -> None:
     """Else the report says that they were not looked at, or that they were."""
-    ours, shared = Path(judging.__file__).parent, Path(setting_names.__file__).parent
+    ours, shared = Path(judging.__file__).parent, Path(broker_rules.__file__).parent
     read, known = (
         {name for path in paths for name in re.findall(r'"([A-Za-z]+)"', path.read_text("utf-8"))} & EFFECTS.keys()
         for paths in (ours.glob("*.py"), [*ours.glob("*.py"), *shared.rglob("*.py")])

@@ -23,7 +23,7 @@ from jobs.report import page, views
 from jobs.report.views import CHECKS, statements
 from jobs.spark.launch import CONF
 from storeformat.errors import DependencyMissing
-from storeformat.store.setting_names import parse_properties
+from storeformat.store.broker_rules import parse_properties
 
 
 class Page(HTMLParser):
