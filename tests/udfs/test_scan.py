@@ -159,7 +159,8 @@ def test_of_many_foreign_records_some_say_what_they_are(monkeypatch: pytest.Monk
     log = a_log()
     offsets = [log.foreign_record(log.records[0]) for _ in range(3)]
     for block_size in (200, 1 << 20):
-        found = scan(log, block_size=block_size)
+        monkeypatch.setattr(scanning, "BLOCK_SIZE", block_size)
+        found = scan(log)
         assert [offset for offset, _ in found.special.foreign] == offsets
         assert [ref.offset for ref in found.special.foreign_refs] == offsets[:2]
 

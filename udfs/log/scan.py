@@ -62,7 +62,6 @@ class ScanTask:
     with_entries: bool = True
     with_times: bool = False
     mark_tag_entries: bool = False
-    block_size: int = BLOCK_SIZE
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[SplitScan]:
         if self.staging and locations.is_local(self.staging) and not files.exists(self.staging):
@@ -157,26 +156,26 @@ def scan_split(split: Split, task: ScanTask, also: Callable[[RecordBlock], None]
         window = BlockWindow(reader, split.segment)
         start, zero = split.first_record, True
         if start is None:
-            search = search_certificate(window, split.start, split.stop, split.limit, task.block_size)
+            search = search_certificate(window, split.start, split.stop, split.limit)
             start, zero = search.first, search.all_zero
         if start is None:
             return SplitScan(
                 ChainReport(split, None, split.start, ChainEnd.DEFECT, RecordDefect.ILLEGAL_MAGIC, rest_is_zero=zero)
             )
         with _Dispatch(task, split, takes_plain=also is None) as writer:
-            walk = ChainWalk(window, split, start, task.decode_rules, task.block_size, writer.take)
+            walk = ChainWalk(window, split, start, task.decode_rules, BLOCK_SIZE, writer.take)
             for block in walk:
                 writer.add(block)
                 if also is not None:
                     also(block)
-        report = _report(split, start, walk, window, task)
+        report = _report(split, start, walk, window)
     return writer.summary(report)
 
 
-def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow, task: ScanTask) -> ChainReport:
+def _report(split: Split, start: int, walk: ChainWalk, window: BlockWindow) -> ChainReport:
     rest_is_zero, plausible = True, False
     if walk.ended == ChainEnd.DEFECT:
-        rest = search_certificate(window, walk.position, split.stop, split.limit, task.block_size)
+        rest = search_certificate(window, walk.position, split.stop, split.limit)
         plausible = rest.first == walk.position or walk.defect not in (
             RecordDefect.UNWRITTEN,
             RecordDefect.ILLEGAL_MAGIC,
