@@ -82,6 +82,8 @@ def _ends(root: str, folder: str, but: Container[tuple[str, int]], topics: Colle
             for entry in files.statuses_in(queue.path):
                 (folders if entry.is_directory else own if is_file_name(entry.name) else stray).append(entry)
             queues.append((queue.topic, number, QueueFiles(own, stray, folders)))
+    if not queues:
+        return
     written = _written([file for _, _, found in queues for file in found.own[-RECOVERED_FILES:]], kind)
     for topic, number, found in queues:
         yield _recovered(topic, number, found, written, kind)
