@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
@@ -15,7 +15,7 @@ import numpy as np
 
 from jobs.contract.options import DamagePolicy
 from jobs.contract.report import counted, losses_text, size_text
-from jobs.log.losses import Losses, account_for_queues
+from jobs.log.losses import Losses, QueueRules, StrayRecord, account_for_queues
 from jobs.log.verified_chain import ProvenLog, queue_runs, queues_must_tell, time_before, without_older_segments
 from jobs.spark.runner import Runner
 from storeformat import message as m
@@ -62,7 +62,7 @@ class LogRange:
 @dataclass(frozen=True)
 class LogReading:
     """A proven reading [begin, end) of the log, which was read to ``limit``. ``scans`` are in log order and hold every
-    record once; ``ranges`` begin in log order. ``whole``: the log begins at offset 0 and every queue was seen.
+    record once; ``ranges`` begin in log order.
     """
 
     segments: list[Segment]
@@ -71,13 +71,9 @@ class LogReading:
     end: int
     limit: int
     ranges: list[LogRange]
-    whole: bool = False
-    salvaged: bool = False
-    """Every survivor keeps its queue offset."""
+    rules: QueueRules = field(default_factory=QueueRules)
     all_losses: Losses | None = None
     """The losses, if the rest of the store proves more than the log itself."""
-    behind: frozenset[int] = frozenset()
-    """Log offsets of messages with queue offset 0 that follow others in the store's own queue."""
 
     def of(self, *kinds: RangeKind) -> list[LogRange]:
         return [item for item in self.ranges if item.kind in kinds]
@@ -139,13 +135,18 @@ class LogReading:
         return self._queues[1] if self.all_losses is None else self.all_losses
 
     @property
+    def left_out(self) -> list[StrayRecord]:
+        """Stray records that a salvage leaves out of all queues."""
+        return self.losses.strays if self.rules.salvaged else []
+
+    @property
     def queue_runs(self) -> QueueRuns:
         return self._queues[0]
 
     @property
     def is_damaged(self) -> bool:
         losses = self.losses
-        return bool(self.damaged or self.kept or losses.at_least or (self.salvaged and losses.strays))
+        return bool(self.damaged or self.kept or losses.at_least or self.left_out)
 
     @cached_property
     def _queues(self) -> tuple[QueueRuns, Losses]:
@@ -153,14 +154,7 @@ class LogReading:
         others = [(item.begin, item.end - item.begin) for item in self.stale] + self.foreign_records
         others += [filler for scan in self.scans for filler in scan.special.fillers]
         ranges += [(offset, offset + size, False) for offset, size in others]
-        return account_for_queues(
-            self.scans,
-            all_runs(self.scans),
-            DamagedBytes.of(ranges),
-            whole=self.whole,
-            salvaging=self.salvaged,
-            behind=self.behind,
-        )
+        return account_for_queues(self.scans, all_runs(self.scans), DamagedBytes.of(ranges), self.rules)
 
     @property
     def notes(self) -> list[str]:
@@ -253,8 +247,7 @@ def scan_log(
     if first is not None and salvages:
         reading = seen = _salvaged(runner, known, proven, tail, task, survey)
     else:
-        reading, seen = (_ended(log, tail, first) for log in (proven, known))
-    reading, seen = replace(reading, salvaged=salvages), replace(seen, salvaged=salvages)
+        reading, seen = (_ended(log, tail, first, salvaged=salvages) for log in (proven, known))
     explaining = seen.losses.explaining  # a foreign record where a message is missing has a damaged PHYSICALOFFSET
     places = [(at, at + size) for at, size in reading.foreign_records if at in explaining]
     reason = str(RecordDefect.FOREIGN_OFFSET)
@@ -308,14 +301,16 @@ def _refuse_stray_records(runner: Runner, known: ProvenLog, task: ScanTask, read
             )
 
 
-def _ended(log: ProvenLog, tail: Tail, first: tuple[int, RecordDefect] | None) -> LogReading:
+def _ended(log: ProvenLog, tail: Tail, first: tuple[int, RecordDefect] | None, *, salvaged: bool) -> LogReading:
     """The log up to its ``first`` break, where a broker cuts it, or to its end."""
     if first is None:
-        return _reading(log, log.counted, tail.offset, [*_blanks(log.chain.blanks), *tail.ranges])
+        ranges = [*_blanks(log.chain.blanks), *tail.ranges]
+        return _reading(log, log.counted, tail.offset, ranges, salvaged=salvaged)
     end, defect = first
     cut = LogRange(end, log.segments[-1].end, RangeKind.DAMAGED, f"{defect}; the log was ended here")
     blanks = _blanks(blank for blank in log.chain.blanks if blank[1] <= end)
-    return _reading(log, [scan for scan in log.counted if scan.report.end <= end], end, [*blanks, cut])
+    scans = [scan for scan in log.counted if scan.report.end <= end]
+    return _reading(log, scans, end, [*blanks, cut], salvaged=salvaged)
 
 
 def _blanks(blanks: Iterable[tuple[int, int]]) -> list[LogRange]:
@@ -365,12 +360,14 @@ def _salvaged(
     for scan in kept:
         start = scan.report.start or 0
         ranges.append(LogRange(start, scan.report.end, RangeKind.KEPT, str(RecordDefect.BODY_CRC)))
-    return _reading(proven, scans, end, [*ranges, *_blanks(blanks)])
+    return _reading(proven, scans, end, [*ranges, *_blanks(blanks)], salvaged=True)
 
 
-def _reading(known: ProvenLog, scans: list[SplitScan], end: int, ranges: Sequence[LogRange]) -> LogReading:
+def _reading(
+    known: ProvenLog, scans: list[SplitScan], end: int, ranges: Sequence[LogRange], *, salvaged: bool
+) -> LogReading:
     begin = known.splits[0].start if known.splits else known.segments[0].base
-    reading = LogReading(list(known.segments), scans, begin, end, known.end, [], known.whole)
+    reading = LogReading(list(known.segments), scans, begin, end, known.end, [], QueueRules(known.whole, salvaged))
     return reading.with_ranges(*ranges)
 
 

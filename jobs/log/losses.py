@@ -19,7 +19,7 @@ it is alone or the last      and exactly one gap of another queue, without damag
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -93,21 +93,27 @@ class Losses:
         }
 
 
+@dataclass(frozen=True)
+class QueueRules:
+    """How runs are taken for queues. ``whole``: the log begins at offset 0 and every queue was seen, so each begins at
+    0. ``salvaged``: every survivor keeps its queue offset. ``behind``: log offsets of messages with queue offset 0 that
+    follow others in the store's own queue.
+    """
+
+    whole: bool = False
+    salvaged: bool = False
+    behind: frozenset[int] = frozenset()
+
+
 def account_for_queues(
-    scans: Sequence[SplitScan],
-    table: QueueRuns,
-    damaged: DamagedBytes,
-    *,
-    whole: bool,
-    salvaging: bool = False,
-    behind: Collection[int] = (),
+    scans: Sequence[SplitScan], table: QueueRuns, damaged: DamagedBytes, rules: QueueRules
 ) -> tuple[QueueRuns, Losses]:
     """Runs (``table``, in log order) as the queues are made of them, and the losses. A salvage moves no survivor:
     strays are left out and all gaps filled; otherwise only gaps that damage explains are, and the rest is appended as
-    by a broker. A foreign record with its queue's next offset is a message with a damaged PHYSICALOFFSET. ``whole``:
-    every queue begins at 0.
+    by a broker. A foreign record with its queue's next offset is a message with a damaged PHYSICALOFFSET.
     """
-    table = table.with_lost_counters(damaged, behind)
+    whole, salvaging = rules.whole, rules.salvaged
+    table = table.with_lost_counters(damaged, rules.behind)
     seen, origin, strays = without_strays(table, damaged, whole=whole)
     if not (salvaging or len(damaged.begins)):
         return table, Losses(strays=strays)

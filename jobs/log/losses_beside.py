@@ -40,7 +40,7 @@ def with_losses_beside(store: OpenedStore, reading: LogReading, *, open_end: boo
     ranges = tuple((item.begin, item.end) for item in reading.damaged if item.begin < reading.end)
     ranges += (_after_end(reading),) if open_end else ()
     found, proven = _in_queues(store, reading, ranges)
-    goes_on = open_end and (reading.salvaged or reading.ends_with_segment) and _index_goes_on(store, reading)
+    goes_on = open_end and (reading.rules.salvaged or reading.ends_with_segment) and _index_goes_on(store, reading)
     if not found and not goes_on:
         return reading
     own = reading.losses
@@ -143,7 +143,7 @@ def _stored(store: OpenedStore, reading: LogReading, lost: LogExtent) -> Iterato
         elif queue not in known:
             yield _of_file(stored, offset_at(stored, reading.begin), stored.end)
         else:
-            if not reading.whole and len(lost.damaged) > 1:
+            if not reading.rules.whole and len(lost.damaged) > 1:
                 yield _of_file(stored, offset_at(stored, reading.begin), begin)
             last = units_at(stored, np.array([min(end, stored.end) - 1]))["phy_offset"]
             was_made_anew = lost.lost(last.astype(np.int64)).any()  # the survivors are of its topic's life before

@@ -203,8 +203,8 @@ def read_log(
     if from_log_only or not locations.is_local(store.root):
         return reading
     if births := reading.queue_runs.births():
-        reading = replace(reading, behind=_behind_others(store, reading, births))
-    if store.is_live or not (reading.salvaged or (begin is None and _may_have_lost(store, reading))):
+        reading = replace(reading, rules=replace(reading.rules, behind=_behind_others(store, reading, births)))
+    if store.is_live or not (reading.rules.salvaged or (begin is None and _may_have_lost(store, reading))):
         return reading
     with suppress(WrongSettings):  # queues in two places at once are neither read nor made
         return with_losses_beside(store, reading, open_end=store.is_read_to_its_end(options.until_offset))

@@ -210,7 +210,7 @@ class Load:
             return {}
         with session.runner_for(self._reporter, "check", self._store.segments[-1].end - begin) as runner:
             reading = read_log(self._store, options, runner, begin=scan_from.base, on_damage="salvage")
-        if reading.damaged_places or (reading.salvaged and reading.losses.strays) or reading.end < facts["to_offset"]:
+        if reading.damaged_places or reading.left_out or reading.end < facts["to_offset"]:
             return {}
         self._reporter.warn(
             f"rows from offset {begin} on were read past damage of the log, which is sound again: "
@@ -387,7 +387,7 @@ def doubt_of(reading: LogReading) -> Doubt:
     for item in reading.damaged:
         after = segment_at(reading.segments, max(item.end - 1, item.begin))
         ranges.append((item.begin, after.end if after else item.end))
-    wrong = sorted(stray.offset for stray in reading.losses.strays) if reading.salvaged else []
+    wrong = sorted(stray.offset for stray in reading.left_out)
     return Doubt(tuple(joined(ranges)), tuple(wrong))
 
 

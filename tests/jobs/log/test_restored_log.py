@@ -223,7 +223,7 @@ def test_a_missing_head_is_taken_from_a_replica_where_retention_would_have_kept_
     found, reading = whole(root, tmp_path / "work", slave, settings=settings)
     if hours is None:
         assert contents(found) == log.segments
-        assert (reading.begin, reading.records, reading.whole) == (0, len(log.records), True)
+        assert (reading.begin, reading.records, reading.rules.whole) == (0, len(log.records), True)
         assert [(item["begin"], item["end"]) for item in found.healed] == [(0, 2 * SIZE)]
         assert found.absent == [(0, SIZE), (SIZE, 2 * SIZE)]
     else:
