@@ -23,7 +23,7 @@ from storeformat.errors import DamagedLog, RecordDefect, TotalsDisagree
 from storeformat.log.chain import Break, follow_chain
 from storeformat.log.segments import WHOLE_LOG, EntryNumber, LogPart, Segment, Split, plan_splits, segment_at
 from storeformat.queues.queue_runs import DamagedBytes, QueueRuns
-from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Side
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.survey import Broken, Finding, Survey
 from udfs.log.log_copies import joined, without
@@ -431,8 +431,8 @@ def _lost_a_message(end: Break, survey: Survey) -> bool:
     near = survey.broken.neighbours
     record = survey.gaps[0].record if survey.gaps else None
     if record is not None:
-        older = near.before is not None and record.store_timestamp < near.before
-        used = record.queued and record.queue_offset < near.ends.get((record.topic, record.queue_id), 0)
+        older = near.before.time is not None and record.store_timestamp < near.before.time
+        used = record.queued and record.queue_offset < near.before.edges.get((record.topic, record.queue_id), 0)
         return not (older or used)
     findings = {gap.finding for gap in survey.gaps}
     if Finding.AMBIGUOUS in findings:
@@ -449,33 +449,29 @@ def broken_places(known: ProvenLog, breaks: Sequence[Break]) -> Iterator[Broken]
     lost += [(offset, offset + size) for scan in scans for offset, size in scan.special.foreign]
     begins = sorted(begin for begin, _ in lost)
     bytes_lost = [0, *accumulate(end - begin for begin, end in sorted(lost))]
-    afters, side, at = [], _Side(begins, backwards=True), len(scans)
+    afters, side, at = [], _QueueEdges(begins, backwards=True), len(scans)
     for item in reversed(breaks):
         while at and scans[at - 1].report.split.start >= item.segment.end:
             at -= 1
             side.add(scans[at])
         afters.append(side.copy())
-    side, at = _Side(begins), 0
+    side, at = _QueueEdges(begins), 0
     for item, after in zip(breaks, reversed(afters), strict=True):
         while at < len(scans) and scans[at].report.end <= item.offset:
             side.add(scans[at])
             at += 1
         before = side.copy()
+        time, room = time_before(scans[:at], after.first_time), bytes_lost[bisect_left(begins, item.offset)]
+        later_room = bytes_lost[-1] - bytes_lost[bisect_left(begins, item.segment.end)]
         near = Neighbours(
-            ends=before.edges,
-            firsts=after.edges,
-            before=time_before(scans[:at], after.first_time),
-            after=after.first_time,
-            room=bytes_lost[bisect_left(begins, item.offset)],
-            room_after=bytes_lost[-1] - bytes_lost[bisect_left(begins, item.segment.end)],
-            whole=known.whole,
-            other_ends=before.others,
-            other_firsts=after.others,
+            Side(before.edges, time, room, before.others),
+            Side(after.edges, after.first_time, later_room, after.others),
+            known.whole,
         )
         yield Broken(item.segment, item.offset, item.defect, limits[item.segment.base], near, before.last_number)
 
 
-class _Side:
+class _QueueEdges:
     """What the proven records on one side of a break show. ``edges``: next free queue offset of each queue
     (``backwards``: the first one); ``others``: the same without the outermost record, where that contradicts its
     neighbour. ``doubts``: sorted log offsets where messages may be lost.
@@ -489,7 +485,7 @@ class _Side:
         self.first_time: int | None = None
         self.last_number: EntryNumber | None = None
 
-    def copy(self) -> _Side:
+    def copy(self) -> _QueueEdges:
         """Snapshot that later calls of ``add`` do not change."""
         known = copy(self)
         known.edges, known.others = dict(self.edges), dict(self.others)
@@ -533,9 +529,9 @@ def _later_places(known: ProvenLog, surveys: Sequence[Survey], survivors: Sequen
     ends = [scan.report.end for scan in scans]
     for item in surveys:
         near = item.broken.neighbours
-        before = time_before(scans[: bisect_right(ends, item.broken.start)], near.after)
-        if before is not None and (near.before is None or before - CLOCK_SLACK > near.before):
-            yield replace(item.broken, neighbours=replace(near, before=before))
+        before, time = near.before, time_before(scans[: bisect_right(ends, item.broken.start)], near.after.time)
+        if time is not None and (before.time is None or time - CLOCK_SLACK > before.time):
+            yield replace(item.broken, neighbours=replace(near, before=replace(before, time=time)))
 
 
 def _scan_pieces(

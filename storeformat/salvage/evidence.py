@@ -40,25 +40,28 @@ class Strength(IntEnum):
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """What is proven around a damaged place.
+class Side:
+    """What is proven on one side of a damaged place.
 
-    ``ends``: next free queue offset of each queue before it; ``firsts``: first queue offset of each queue after it;
-    ``before``, ``after``: nearest store timestamps. ``room``: bytes before this place (damage, foreign records) that
-    may hold lost messages; ``room_after``: in later segments. ``whole``: the log is complete from offset 0, so that
-    every queue begins at 0. ``other_ends``, ``other_firsts``: the neighbour's value, for queues whose record next to
-    the place contradicts its neighbour although nothing is lost between the two.
+    ``edges``: next free queue offset of each queue before the place, or first queue offset of each queue after it;
+    ``time``: nearest store timestamp. ``room``: bytes before the place (damage, foreign records) that may hold lost
+    messages, or in later segments. ``others``: the neighbour's value, for queues whose record next to the place
+    contradicts its neighbour although nothing is lost between the two.
     """
 
-    ends: Mapping[Queue, int] = field(default_factory=dict)
-    firsts: Mapping[Queue, int] = field(default_factory=dict)
-    before: int | None = None
-    after: int | None = None
+    edges: Mapping[Queue, int] = field(default_factory=dict)
+    time: int | None = None
     room: int = 0
-    room_after: int = 0
+    others: Mapping[Queue, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Both sides of a damaged place. ``whole``: the log is complete from offset 0, so that every queue begins at 0."""
+
+    before: Side = field(default_factory=Side)
+    after: Side = field(default_factory=Side)
     whole: bool = False
-    other_ends: Mapping[Queue, int] = field(default_factory=dict)
-    other_firsts: Mapping[Queue, int] = field(default_factory=dict)
 
 
 def latest_time(times: Sequence[int], after: int | None) -> int:
@@ -72,18 +75,17 @@ class SurvivorJudge:
     """Judges records by what is proven so far; learns from each accepted piece of chain."""
 
     def __init__(self, near: Neighbours) -> None:
-        self._firsts = near.firsts
-        self._before, self._after = near.before, near.after
+        self._ends, self._firsts = dict(near.before.edges), near.after.edges
+        self._before, self._after = near.before.time, near.after.time
         self._whole = near.whole
-        self._ends = dict(near.ends)
-        self.room = near.room
-        self.is_in_doubt = bool(near.other_ends or near.other_firsts)
+        self.room = near.before.room
+        self.is_in_doubt = bool(near.before.others or near.after.others)
         self._learned = Comparison()
 
     def copy(self) -> SurvivorJudge:
         """Copy that can learn what may have to be forgotten."""
-        near = Neighbours(self._ends, self._firsts, self._before, self._after, room=self.room, whole=self._whole)
-        return SurvivorJudge(near)
+        before, after = Side(self._ends, self._before, self.room), Side(self._firsts, self._after)
+        return SurvivorJudge(Neighbours(before, after, self._whole))
 
     def is_older(self, block: RecordBlock) -> bool:
         """True if every record of a block is older than what is proven before, or claims a used place."""

@@ -145,8 +145,8 @@ class _Surroundings:
         self._right = [item for item in survivors if item.begin >= end]
         before = [time for item in self._left[:_TIMES] for time in item.last_times[::-1]]
         after = [time for item in self._right[:_TIMES] for time in item.first_times]
-        self._earliest = min(_without_jumps(before[:_TIMES] or [near.before]), default=None)
-        self._latest = max(_without_jumps(after[:_TIMES] or [near.after]), default=None)
+        self._earliest = min(_without_jumps(before[:_TIMES] or [near.before.time]), default=None)
+        self._latest = max(_without_jumps(after[:_TIMES] or [near.after.time]), default=None)
         self._before: dict[Queue, list[tuple[int, int]]] = {}
         self._after: dict[Queue, list[tuple[int, int]]] = {}
 
@@ -190,11 +190,12 @@ class _Surroundings:
             room, at = room + at - item.end + item.foreign, item.begin
             for number in reversed(item.lasts.get(queue, [])):
                 yield number, room
-        if queue in self._near.ends or self._near.whole:
-            room += at - self._start + self._near.room
-            yield self._near.ends.get(queue, 0) - 1, room
-            if queue in self._near.other_ends:
-                yield self._near.other_ends[queue] - 1, room
+        before = self._near.before
+        if queue in before.edges or self._near.whole:
+            room += at - self._start + before.room
+            yield before.edges.get(queue, 0) - 1, room
+            if queue in before.others:
+                yield before.others[queue] - 1, room
 
     def _numbers_after(self, queue: Queue) -> Iterator[tuple[int, int]]:
         """Queue offsets after this place, nearest first, and the bytes lost before them."""
@@ -203,11 +204,12 @@ class _Surroundings:
             room, at = room + item.begin - at + item.foreign, item.end
             for number in item.firsts.get(queue, []):
                 yield number, room
-        if queue in self._near.firsts:
-            room += self._limit - at + self._near.room_after
-            yield self._near.firsts[queue], room
-            if queue in self._near.other_firsts:
-                yield self._near.other_firsts[queue], room
+        after = self._near.after
+        if queue in after.edges:
+            room += self._limit - at + after.room
+            yield after.edges[queue], room
+            if queue in after.others:
+                yield after.others[queue], room
 
 
 def _is_room(one: int, other: int, room: int, skipped: int = 0) -> bool:

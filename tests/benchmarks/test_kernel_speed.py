@@ -36,7 +36,7 @@ from storeformat.log.segments import Segment, Split
 from storeformat.queues.consume_queue import UNIT, pack_units
 from storeformat.record.decode import DISPATCH_PROPERTIES, DecodeRules
 from storeformat.record.dispatch import DispatchRules, PlainDispatch
-from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.evidence import Neighbours, Side
 from storeformat.salvage.survey import Broken, Finding, survey
 from storeformat.storage import files
 from storeformat.storage.files import RangeReader
@@ -255,7 +255,7 @@ def test_a_survey_takes_about_as_long_as_a_scan(message_bytes: int, monkeypatch:
     monkeypatch.setattr(MemoryReader, "contents", {"sound": memoryview(log.data), "damaged": memoryview(damaged)})
     window = BlockWindow(files.RangeReader("damaged"), segment)
     chain = chain_from(window, 0, DecodeRules()).finish()
-    near = Neighbours({(b"bench-topic-0", 0): 1}, before=1_700_000_000_000, whole=True)
+    near = Neighbours(Side({(b"bench-topic-0", 0): 1}, 1_700_000_000_000), whole=True)
     broken = Broken(segment, chain.position, chain.defect, segment.end, near)
     scan = ScanTask("", DecodeRules(), DispatchRules(()))
     split = Split(0, sound, 0, sound.end, sound.end, 0)

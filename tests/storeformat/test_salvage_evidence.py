@@ -16,7 +16,7 @@ from storeformat.log.chain_walk import BlockWindow, ChainWalk, chain_from
 from storeformat.log.segments import Segment
 from storeformat.record.decode import DecodeRules, RecordBlock
 from storeformat.salvage import second_pass
-from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Strength, SurvivorJudge, _Rows, latest_time
+from storeformat.salvage.evidence import CLOCK_SLACK, Neighbours, Side, Strength, SurvivorJudge, _Rows, latest_time
 from storeformat.salvage.queue_offsets import Queue
 from storeformat.salvage.second_pass import find_survivors
 
@@ -52,7 +52,7 @@ class RecordByRecord:
     contradictions: int = 0
 
     def __post_init__(self) -> None:
-        self.ends = dict(self.near.ends)
+        self.ends = dict(self.near.before.edges)
 
     def learn(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -62,7 +62,7 @@ class RecordByRecord:
 
     def _compare(self, queue: Queue, number: int) -> None:
         end = self.ends.get(queue, 0 if self.near.whole else None)
-        following = self.near.firsts.get(queue)
+        following = self.near.after.edges.get(queue)
         self.learned += 1
         if number == 0:
             self.contradicted.discard(queue)
@@ -78,7 +78,7 @@ class RecordByRecord:
 
     def is_older(self, claims: Sequence[Claim]) -> bool:
         return all(
-            (self.near.before is not None and claim.time < self.near.before)
+            (self.near.before.time is not None and claim.time < self.near.before.time)
             or (claim.queued and claim.number < self.ends.get(claim.queue, 0))
             for claim in claims
         )
@@ -90,11 +90,13 @@ QUEUES = st.tuples(st.sampled_from([b"A", b"B", b"TOPIC"]), st.sampled_from([0, 
 CLAIMS = st.builds(Claim, QUEUES, NUMBERS, TIMES, st.sampled_from([0, 0, 0, 8, 4, 12]), st.booleans())
 NEIGHBOURS = st.builds(
     Neighbours,
-    ends=st.dictionaries(QUEUES, st.integers(0, 6) | st.just(MOST + 1)),
-    firsts=st.dictionaries(QUEUES, NUMBERS),
-    before=st.none() | TIMES,
-    after=st.none() | TIMES,
-    room=st.sampled_from([0, 91, 1000]),
+    st.builds(
+        Side,
+        st.dictionaries(QUEUES, st.integers(0, 6) | st.just(MOST + 1)),
+        st.none() | TIMES,
+        st.sampled_from([0, 91, 1000]),
+    ),
+    st.builds(Side, st.dictionaries(QUEUES, NUMBERS), st.none() | TIMES),
     whole=st.booleans(),
 )
 
@@ -118,9 +120,9 @@ def queue_a(*numbers: int) -> list[Claim]:
 
 @given(near=NEIGHBOURS, blocks=st.lists(st.lists(CLAIMS, min_size=1, max_size=12), min_size=1, max_size=3))
 @example(near=Neighbours(whole=True), blocks=[queue_a(0, 1, 2), queue_a(1, 2, 0, 1)])
-@example(near=Neighbours({(b"A", 0): 5}), blocks=[queue_a(3, 4), queue_a(5, 6), queue_a(0, 1, 3)])
-@example(near=Neighbours({(b"A", 0): MOST + 1}), blocks=[queue_a(3, MOST, MOST), queue_a(MOST, 4, MOST)])
-@example(near=Neighbours(firsts={(b"A", 0): 4}), blocks=[queue_a(0, 3, 4, 5)])
+@example(near=Neighbours(Side({(b"A", 0): 5})), blocks=[queue_a(3, 4), queue_a(5, 6), queue_a(0, 1, 3)])
+@example(near=Neighbours(Side({(b"A", 0): MOST + 1})), blocks=[queue_a(3, MOST, MOST), queue_a(MOST, 4, MOST)])
+@example(near=Neighbours(after=Side({(b"A", 0): 4})), blocks=[queue_a(0, 3, 4, 5)])
 @example(near=Neighbours(whole=True), blocks=[queue_a(-1, -1, 0)])
 @example(
     near=Neighbours(whole=True),
@@ -140,15 +142,15 @@ def test_a_block_teaches_what_its_records_teach_one_by_one(near: Neighbours, blo
 
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
-@example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 0))
-@example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(4, 5))
+@example(near=Neighbours(Side({(b"A", 0): 5})), claims=queue_a(4, 0))
+@example(near=Neighbours(Side({(b"A", 0): 5})), claims=queue_a(4, 5))
 def test_a_block_is_older_if_each_of_its_records_is(near: Neighbours, claims: list[Claim]) -> None:
     assert SurvivorJudge(near).is_older(a_block(claims)) == RecordByRecord(near).is_older(claims)
 
 
 @given(near=NEIGHBOURS, claims=st.lists(CLAIMS, min_size=1, max_size=12))
-@example(near=Neighbours({(b"A", 0): 5}), claims=queue_a(0, 1))
-@example(near=Neighbours({(b"A", 0): 5}, {(b"A", 0): 9}, before=2, after=3), claims=queue_a(5))
+@example(near=Neighbours(Side({(b"A", 0): 5})), claims=queue_a(0, 1))
+@example(near=Neighbours(Side({(b"A", 0): 5}, 2), Side({(b"A", 0): 9}, 3)), claims=queue_a(5))
 def test_what_is_judged_is_all_of_which_there_may_be_evidence(near: Neighbours, claims: list[Claim]) -> None:
     judge, block = SurvivorJudge(near), a_block(claims)
     rows = _Rows(block)
@@ -174,51 +176,51 @@ def of_a(*numbers: int, time: int = 10) -> list[Claim]:
     ("near", "claims", "strength"),
     [
         # between both neighbours of its queue
-        (Neighbours({A: 5}, {A: 9}), of_a(5), Strength.STRONG),
-        (Neighbours({A: 5}, {A: 9}), of_a(6), Strength.NONE),
-        (Neighbours({A: 5}, {A: 9}, room=91), of_a(6), Strength.STRONG),
-        (Neighbours({A: 5}, {A: 9}, room=90), of_a(6), Strength.NONE),
-        (Neighbours({A: 5}, {A: 9}, room=3 * 91), of_a(8), Strength.STRONG),
-        (Neighbours({A: 5}, {A: 9}, room=5 * 91), of_a(9), Strength.NONE),
-        (Neighbours({A: 5}, {A: 9}, before=DAY + 11, after=DAY + 11), of_a(5), Strength.NONE),
-        (Neighbours({A: 5}, {A: 9}, before=DAY + 10, after=DAY + 10), of_a(5), Strength.STRONG),
+        (Neighbours(Side({A: 5}), Side({A: 9})), of_a(5), Strength.STRONG),
+        (Neighbours(Side({A: 5}), Side({A: 9})), of_a(6), Strength.NONE),
+        (Neighbours(Side({A: 5}, room=91), Side({A: 9})), of_a(6), Strength.STRONG),
+        (Neighbours(Side({A: 5}, room=90), Side({A: 9})), of_a(6), Strength.NONE),
+        (Neighbours(Side({A: 5}, room=3 * 91), Side({A: 9})), of_a(8), Strength.STRONG),
+        (Neighbours(Side({A: 5}, room=5 * 91), Side({A: 9})), of_a(9), Strength.NONE),
+        (Neighbours(Side({A: 5}, DAY + 11), Side({A: 9}, DAY + 11)), of_a(5), Strength.NONE),
+        (Neighbours(Side({A: 5}, DAY + 10), Side({A: 9}, DAY + 10)), of_a(5), Strength.STRONG),
         # just the next one of its queue
-        (Neighbours({A: 5}), of_a(5), Strength.FAIR),
-        (Neighbours({A: 5}, before=10, after=10), of_a(5), Strength.FAIR),
-        (Neighbours({A: 5}, before=11), of_a(5), Strength.NONE),
-        (Neighbours({A: 5}, after=9), of_a(5), Strength.NONE),
-        (Neighbours({A: 5}, before=20, after=9), of_a(5), Strength.FAIR),
+        (Neighbours(Side({A: 5})), of_a(5), Strength.FAIR),
+        (Neighbours(Side({A: 5}, 10), Side(time=10)), of_a(5), Strength.FAIR),
+        (Neighbours(Side({A: 5}, 11)), of_a(5), Strength.NONE),
+        (Neighbours(Side({A: 5}), Side(time=9)), of_a(5), Strength.NONE),
+        (Neighbours(Side({A: 5}, 20), Side(time=9)), of_a(5), Strength.FAIR),
         (Neighbours(whole=True), [Claim(A, 0, 10), Claim(B, 0, 10)], Strength.WEAK),
         # later ones, earlier ones
-        (Neighbours({A: 5}, room=91), of_a(6), Strength.WEAK),
-        (Neighbours({A: 5}), of_a(6), Strength.NONE),
-        (Neighbours({A: 5}), of_a(4), Strength.NONE),
+        (Neighbours(Side({A: 5}, room=91)), of_a(6), Strength.WEAK),
+        (Neighbours(Side({A: 5})), of_a(6), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(4), Strength.NONE),
         (Neighbours(), of_a(4), Strength.WEAK),
         (Neighbours(whole=True), of_a(1), Strength.NONE),
-        (Neighbours(whole=True, room=91), of_a(1), Strength.WEAK),
+        (Neighbours(Side(room=91), whole=True), of_a(1), Strength.WEAK),
         # what comes after it in its chain
-        (Neighbours({A: 5}), of_a(5, 6), Strength.FAIR),
-        (Neighbours({A: 5}), of_a(5, 5), Strength.NONE),
-        (Neighbours({A: 5}), of_a(5, 4), Strength.FAIR),
-        (Neighbours({A: 5}, room=9 * 91), of_a(7, 6), Strength.NONE),
-        (Neighbours({A: 5}), of_a(5, 0), Strength.FAIR),
-        (Neighbours({A: 5}), of_a(5, 5, 0), Strength.NONE),
-        (Neighbours({A: 5}, {A: 5}), of_a(5, 9), Strength.NONE),
-        (Neighbours({A: 5}), [*of_a(5), Claim(B, 5, 10), Claim((b"A", 1), 5, 10), *of_a(6)], Strength.FAIR),
-        (Neighbours({A: 5}), [*of_a(5), Claim(A, 5, 10, PREPARED_FLAG), *of_a(6)], Strength.FAIR),
+        (Neighbours(Side({A: 5})), of_a(5, 6), Strength.FAIR),
+        (Neighbours(Side({A: 5})), of_a(5, 5), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(5, 4), Strength.FAIR),
+        (Neighbours(Side({A: 5}, room=9 * 91)), of_a(7, 6), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(5, 0), Strength.FAIR),
+        (Neighbours(Side({A: 5})), of_a(5, 5, 0), Strength.NONE),
+        (Neighbours(Side({A: 5}), Side({A: 5})), of_a(5, 9), Strength.NONE),
+        (Neighbours(Side({A: 5})), [*of_a(5), Claim(B, 5, 10), Claim((b"A", 1), 5, 10), *of_a(6)], Strength.FAIR),
+        (Neighbours(Side({A: 5})), [*of_a(5), Claim(A, 5, 10, PREPARED_FLAG), *of_a(6)], Strength.FAIR),
         # the queue begins, or begins again
         (Neighbours(), of_a(0), Strength.WEAK),
-        (Neighbours({A: 5}), of_a(0), Strength.NONE),
-        (Neighbours({A: 5}), of_a(0, 1), Strength.NONE),
-        (Neighbours({A: 5}, {A: 4}), of_a(0), Strength.WEAK),
-        (Neighbours({A: 5}, {A: 5}), of_a(0), Strength.NONE),
-        (Neighbours({A: 5}), of_a(0, 6), Strength.NONE),
-        (Neighbours({A: 5}), of_a(0, 0), Strength.WEAK),
+        (Neighbours(Side({A: 5})), of_a(0), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(0, 1), Strength.NONE),
+        (Neighbours(Side({A: 5}), Side({A: 4})), of_a(0), Strength.WEAK),
+        (Neighbours(Side({A: 5}), Side({A: 5})), of_a(0), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(0, 6), Strength.NONE),
+        (Neighbours(Side({A: 5})), of_a(0, 0), Strength.WEAK),
         # without a place in a queue
-        (Neighbours(before=10, after=20), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
-        (Neighbours(before=1, after=10), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
-        (Neighbours(before=11, after=20), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
-        (Neighbours(before=1, after=9), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
+        (Neighbours(Side(time=10), Side(time=20)), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
+        (Neighbours(Side(time=1), Side(time=10)), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.WEAK),
+        (Neighbours(Side(time=11), Side(time=20)), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
+        (Neighbours(Side(time=1), Side(time=9)), [Claim(A, 0, 10, PREPARED_FLAG)], Strength.NONE),
     ],
 )
 def test_what_the_neighbours_say_of_a_record(near: Neighbours, claims: list[Claim], strength: Strength) -> None:
@@ -229,36 +231,36 @@ def test_what_the_neighbours_say_of_a_record(near: Neighbours, claims: list[Clai
 def test_a_time_of_the_future_is_more_than_a_clock_jumps_ahead_of_its_chain(time: int, strength: Strength) -> None:
     """Where no record after the chain bounds it; the latest time after it is 5."""
     claims = [Claim(A, 0, at, PREPARED_FLAG) for at in (time, 5, 0)]
-    assert judged(Neighbours(before=0), *claims) == strength
+    assert judged(Neighbours(Side(time=0)), *claims) == strength
     assert judged(Neighbours(), *claims) == Strength.WEAK
-    assert judged(Neighbours(before=0), claims[0]) == Strength.WEAK
+    assert judged(Neighbours(Side(time=0)), claims[0]) == Strength.WEAK
 
 
 def test_what_is_of_this_life_is_no_more_than_a_day_off() -> None:
-    judge = SurvivorJudge(Neighbours(before=DAY + 100))
+    judge = SurvivorJudge(Neighbours(Side(time=DAY + 100)))
     assert [judge.is_of_an_older_life(time) for time in (99, 100, 101)] == [True, False, False]
-    assert not SurvivorJudge(Neighbours(after=5)).is_of_an_older_life(-DAY)
+    assert not SurvivorJudge(Neighbours(after=Side(time=5))).is_of_an_older_life(-DAY)
     assert [judge.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (99, 100)] == [False, True]
-    later = SurvivorJudge(Neighbours(before=1, after=5))
+    later = SurvivorJudge(Neighbours(Side(time=1), Side(time=5)))
     assert [later.may_be_of_this_life(a_block([Claim(A, 0, time)])) for time in (DAY + 5, DAY + 6)] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("near", "claims", "row", "first"),
     [
-        (Neighbours({A: 5}, {A: 9}), of_a(6, 7, 8), 2, 0),
-        (Neighbours({A: 5}), of_a(6, 7, 8), 2, 0),
-        (Neighbours({A: 5}, {A: 9}), of_a(6, 9, 8), 2, 2),
-        (Neighbours({A: 5}), of_a(5), 0, 0),
+        (Neighbours(Side({A: 5}), Side({A: 9})), of_a(6, 7, 8), 2, 0),
+        (Neighbours(Side({A: 5})), of_a(6, 7, 8), 2, 0),
+        (Neighbours(Side({A: 5}), Side({A: 9})), of_a(6, 9, 8), 2, 2),
+        (Neighbours(Side({A: 5})), of_a(5), 0, 0),
         (Neighbours(), of_a(6, 7, 8), 2, 2),
         (Neighbours(whole=True), of_a(6, 7, 8), 2, 0),
-        (Neighbours({A: 5}), [*of_a(6), Claim(A, 0, 10, PREPARED_FLAG), *of_a(8)], 2, 2),
-        (Neighbours({A: 5}, before=DAY + 11), [*of_a(6), *of_a(7, 8, time=11)], 2, 1),
-        (Neighbours({A: 5}, before=DAY + 10), [*of_a(6), *of_a(7, 8, time=11)], 2, 0),
-        (Neighbours({A: 5}), of_a(1, 2, 3), 2, 0),
-        (Neighbours({A: 5}), of_a(1, 3, 4), 2, 1),
-        (Neighbours({A: 5}), of_a(4, 5), 1, 1),
-        (Neighbours({A: 5}, {A: 2}), of_a(1), 0, 0),
+        (Neighbours(Side({A: 5})), [*of_a(6), Claim(A, 0, 10, PREPARED_FLAG), *of_a(8)], 2, 2),
+        (Neighbours(Side({A: 5}, DAY + 11)), [*of_a(6), *of_a(7, 8, time=11)], 2, 1),
+        (Neighbours(Side({A: 5}, DAY + 10)), [*of_a(6), *of_a(7, 8, time=11)], 2, 0),
+        (Neighbours(Side({A: 5})), of_a(1, 2, 3), 2, 0),
+        (Neighbours(Side({A: 5})), of_a(1, 3, 4), 2, 1),
+        (Neighbours(Side({A: 5})), of_a(4, 5), 1, 1),
+        (Neighbours(Side({A: 5}), Side({A: 2})), of_a(1), 0, 0),
     ],
 )
 def test_records_before_a_survivor_that_their_queue_proves(
@@ -268,7 +270,7 @@ def test_records_before_a_survivor_that_their_queue_proves(
 
 
 def test_a_copy_of_a_judge_knows_the_same_and_learns_alone() -> None:
-    judge = SurvivorJudge(Neighbours({A: 5}, {A: 9}, 1, 20, room=91, whole=True))
+    judge = SurvivorJudge(Neighbours(Side({A: 5}, 1, 91), Side({A: 9}, 20), whole=True))
     judge.learn(a_block(of_a(5)))
     copy, rows = judge.copy(), _Rows(a_block(of_a(7)))
     assert copy._judge(rows, 0) == judge._judge(rows, 0) == Strength.STRONG
@@ -287,7 +289,7 @@ def test_the_latest_of_a_few_times_is_none_that_damage_made() -> None:
 
 
 def test_what_is_learned_bounds_times() -> None:
-    judge = SurvivorJudge(Neighbours({A: 5}))
+    judge = SurvivorJudge(Neighbours(Side({A: 5})))
     judge.learn(a_block([Claim(A, 5, 100)]))
     strengths = [judge._judge(_Rows(a_block([Claim(A, 6, time)])), 0) for time in (99, 100)]
     assert strengths == [Strength.NONE, Strength.FAIR]
@@ -392,12 +394,12 @@ def test_all_bytes_lost_since_the_last_record_of_a_queue_count() -> None:
     [
         pytest.param(Neighbours(), set(), id="nothing known"),
         pytest.param(Neighbours(whole=True), {0, 1}, id="the whole log"),
-        pytest.param(Neighbours({Q: 3}), {3, 4}, id="a queue's end"),
-        pytest.param(Neighbours({Q: 3}, room=LEAST), {3, 4, 5}, id="a queue's end, and more is lost since"),
-        pytest.param(Neighbours(firsts={Q: 6}), {4, 5}, id="a queue's begin after"),
-        pytest.param(Neighbours(firsts={Q: 6}, room_after=LEAST), {3, 4, 5}, id="and more is lost up to there"),
-        pytest.param(Neighbours({Q: 4}, {Q: 6}), {4, 5}, id="both"),
-        pytest.param(Neighbours({(b"TopicTest", 1): 3}), set(), id="another queue's end"),
+        pytest.param(Neighbours(Side({Q: 3})), {3, 4}, id="a queue's end"),
+        pytest.param(Neighbours(Side({Q: 3}, room=LEAST)), {3, 4, 5}, id="a queue's end, and more is lost since"),
+        pytest.param(Neighbours(after=Side({Q: 6})), {4, 5}, id="a queue's begin after"),
+        pytest.param(Neighbours(after=Side({Q: 6}, room=LEAST)), {3, 4, 5}, id="and more is lost up to there"),
+        pytest.param(Neighbours(Side({Q: 4}), Side({Q: 6})), {4, 5}, id="both"),
+        pytest.param(Neighbours(Side({(b"TopicTest", 1): 3})), set(), id="another queue's end"),
     ],
 )
 def test_what_is_proven_around_the_segment_counts(near: Neighbours, fits: set[int]) -> None:
@@ -406,7 +408,7 @@ def test_what_is_proven_around_the_segment_counts(near: Neighbours, fits: set[in
 
 
 def test_bytes_before_the_survey_are_not_lost() -> None:
-    near = Neighbours({Q: 3})
+    near = Neighbours(Side({Q: 3}))
     assert [number for number in range(9) if fitting(500, doubted(number), near=near, start=500 - LEAST)] == [3, 4]
 
 
@@ -499,7 +501,7 @@ def test_the_times_of_several_pieces_count(apart: int) -> None:
 
 def test_with_no_survivor_beside_it_the_times_around_the_segment_count() -> None:
     start = 1_700_000_000_000
-    near = Neighbours(whole=True, before=start + 10 * HOUR, after=start + 20 * HOUR)
+    near = Neighbours(Side(time=start + 10 * HOUR), Side(time=start + 20 * HOUR), whole=True)
     assert [hour for hour in range(40) if fitting(doubted(0, hour=hour), near=near)] == list(range(10, 21))
 
 

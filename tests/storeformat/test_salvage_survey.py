@@ -17,7 +17,7 @@ from storeformat.log.chain_walk import BlockWindow, ChainWalk
 from storeformat.log.segments import ChainEnd, Segment, Split
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.salvage import survey as survey_module
-from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.evidence import Neighbours, Side
 from storeformat.salvage.repair import (
     MAX_FILLER,
     Patch,
@@ -59,7 +59,7 @@ def walk(data: bytes, start: int = 0, rules: DecodeRules = RULES) -> tuple[Block
 def surveyed(data: bytes, near: Neighbours | None = None, *, keep: bool = False) -> Survey:
     window, chain, _ = walk(data)
     assert chain.ended == ChainEnd.DEFECT
-    near = near or Neighbours(whole=True, before=1_700_000_000_000)
+    near = near or Neighbours(Side(time=1_700_000_000_000), whole=True)
     place = Broken(Segment("x", 0, len(data)), chain.position, chain.defect, len(data), near)
     return survey(window, place, RULES, keep_crc_failures=keep)
 
@@ -84,7 +84,7 @@ def came_out(data: bytes, records: list[Placed]) -> list[int]:
     proven = walk(data)[2]
     before = [placed for placed in records if placed.offset in proven]
     ends = {(b"T", placed.message.queue_id): (placed.message.queue_offset or 0) + 1 for placed in before}
-    pieces = surveyed(data, Neighbours(ends, whole=True, before=before[-1].message.store_timestamp)).pieces
+    pieces = surveyed(data, Neighbours(Side(ends, before[-1].message.store_timestamp), whole=True)).pieces
     offsets = [offset for begin, end in pieces for offset in walk(data[:end], begin)[2]]
     return [next(number for number, placed in enumerate(records) if placed.offset == offset) for offset in offsets]
 
@@ -128,7 +128,7 @@ def test_a_blank_after_what_a_second_look_lets_out() -> None:
     records = list(log.records)
     data = without(log.segments[0], records[1], records[2], records[4])
     proven = records[0].message
-    found = surveyed(data, Neighbours({(b"T", 0): 1}, whole=True, before=proven.store_timestamp))
+    found = surveyed(data, Neighbours(Side({(b"T", 0): 1}, proven.store_timestamp), whole=True))
     assert found.pieces == ((records[3].offset, records[3].end), (records[5].offset, records[6].end))
     assert found.blank == (records[6].end, SIZE)
     assert gaps_of(found) == [
@@ -298,7 +298,7 @@ def test_old_records_after_a_damaged_blank_stay_out() -> None:
     end = log.end_offset
     log.blank()
     data = changed(log.segments[0], end + 4, b"\0")
-    near = Neighbours({(b"T", 0): 15}, {(b"T", 0): 15}, log.clock, log.clock + 5, whole=True)
+    near = Neighbours(Side({(b"T", 0): 15}, log.clock), Side({(b"T", 0): 15}, log.clock + 5), whole=True)
     found = surveyed(data, near)
     assert found.pieces == ()
     assert gaps_of(found) == [(end, SIZE, Finding.BLANK)]
@@ -311,7 +311,7 @@ def test_old_records_after_the_end_are_stale() -> None:
     log.truncate(log.records[10].offset)
     log.clock += 1000
     log.message(topic="T", body=bytes(61))
-    found = surveyed(log.segments[0], Neighbours({(b"T", 0): 11}, {}, log.clock, whole=True))
+    found = surveyed(log.segments[0], Neighbours(Side({(b"T", 0): 11}, log.clock), whole=True))
     assert found.pieces == ()
     assert [gap.finding for gap in found.gaps] == [Finding.BYTES, Finding.STALE, Finding.ZEROS]
 
@@ -325,7 +325,7 @@ def test_whole_records_that_may_be_copies_are_named() -> None:
     records = list(log.records)
     holder, size = records[2], len(encode_record(Message(topic="T", body=b"copy"), 0))
     inside = holder.offset + 88 + len(b"lead")
-    near = Neighbours({(b"T", 0): 2}, whole=True, before=records[1].message.store_timestamp)
+    near = Neighbours(Side({(b"T", 0): 2}, records[1].message.store_timestamp), whole=True)
     found = surveyed(changed(log.segments[0], holder.offset, b"\xa5" * 88), near)
     assert gaps_of(found) == [
         (holder.offset, inside, Finding.BYTES),
@@ -402,7 +402,7 @@ def test_nothing_is_unfinished_before_the_end_of_a_segment(written: int) -> None
     data, last, _ = half_written(written)
     window, chain, _ = walk(data)
     limit = SIZE - 100
-    near = Neighbours(whole=True, before=1_700_000_000_000)
+    near = Neighbours(Side(time=1_700_000_000_000), whole=True)
     found = survey(window, Broken(Segment("x", 0, SIZE), chain.position, chain.defect, limit, near), RULES)
     assert gaps_of(found) == [
         (last.offset, last.offset + written, Finding.BYTES),

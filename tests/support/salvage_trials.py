@@ -40,7 +40,7 @@ from storeformat.log.chain_walk import BlockWindow, ChainWalk
 from storeformat.log.segments import ChainEnd, Segment, Split
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from storeformat.salvage.evidence import Neighbours, foreign_bytes
+from storeformat.salvage.evidence import Neighbours, Side, foreign_bytes
 from storeformat.salvage.survey import Broken, survey
 from storeformat.storage import files
 from udfs.log.scan import ScanTask, SplitScan
@@ -258,7 +258,8 @@ class Trial:
             else:
                 ranges = [(base, start)]
             if walk.ended == ChainEnd.DEFECT:
-                near = replace(self._neighbours(segment, start if ranges else base), room=room)
+                near = self._neighbours(segment, start if ranges else base)
+                near = replace(near, before=replace(near.before, room=room))
                 found = survey(window, Broken(segment, start, defect, segment.end, near), self.task.decode_rules)
                 tally.counts["surveys"] += 1
                 ranges += found.pieces
@@ -270,16 +271,20 @@ class Trial:
             before = [placed for placed in self.log.records if placed.offset < segment.base]
             after = [placed for placed in self.log.records if placed.offset >= segment.end]
             near = self._around[segment.base] = Neighbours(
-                ends={_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
-                firsts={_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
-                before=before[-1].message.store_timestamp if before else None,
-                after=after[0].message.store_timestamp if after else None,
+                Side(
+                    {_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in before},
+                    before[-1].message.store_timestamp if before else None,
+                ),
+                Side(
+                    {_queue(placed): placed.message.queue_offset or 0 for placed in reversed(after)},
+                    after[0].message.store_timestamp if after else None,
+                ),
                 whole=True,
             )
         inside = [placed for placed in self.by_segment[segment.base] if placed.end <= position]
         ends = {_queue(placed): (placed.message.queue_offset or 0) + 1 for placed in inside}
-        last = inside[-1].message.store_timestamp if inside else near.before
-        return replace(near, ends={**near.ends, **ends}, before=last)
+        last = inside[-1].message.store_timestamp if inside else near.before.time
+        return replace(near, before=Side({**near.before.edges, **ends}, last))
 
     def _judge(self, base: int, data: bytes, ranges: Sequence[tuple[int, int]], tally: Tally, name: str) -> set[int]:
         """Tallies what came out of one segment that should not have, and what did not; returns what came out."""

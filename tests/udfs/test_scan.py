@@ -24,7 +24,7 @@ from storeformat.log.segments import ChainEnd, Segment, Split, plan_splits
 from storeformat.queues.topic_filter import TopicFilter
 from storeformat.record.decode import DecodeRules
 from storeformat.record.dispatch import DispatchRules
-from storeformat.salvage.evidence import Neighbours
+from storeformat.salvage.evidence import Neighbours, Side
 from storeformat.salvage.survey import Broken
 from udfs import failures
 from udfs.failures import Failure, FailuresAsRows
@@ -192,7 +192,7 @@ def a_break(tmp_path: Path) -> tuple[Broken, int]:
     content[begin : begin + 40] = b"\xff" * 40
     path = tmp_path / f"{0:020d}"
     path.write_bytes(content)
-    near = Neighbours(ends={(b"T", 0): 1}, firsts={}, before=1_700_000_000_001, after=None, room=0, room_after=0)
+    near = Neighbours(Side({(b"T", 0): 1}, 1_700_000_000_001))
     return Broken(Segment(str(path), 0, 4096), begin, RecordDefect.ILLEGAL_MAGIC, 4096, near), end
 
 
