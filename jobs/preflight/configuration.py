@@ -38,7 +38,7 @@ from storeformat.javacompat import parse_int
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.broker_rules import MOVES, as_written
 from storeformat.store.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
-from storeformat.store.layout import BACKUP, COMMIT_LOG, is_file_name
+from storeformat.store.layout import COMMIT_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
 from storeformat.store.segment_files import commit_log_directories, paths_unread_by_broker
 from storeformat.store.settings import SEPARATE, Settings
@@ -389,8 +389,6 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
 
 def repaired_log(root: str, settings: Settings) -> str | None:
     """The log that was repaired for the newest publish, if broker.conf does not name it."""
-    if not files.exists(locations.join(root, BACKUP)):  # nothing was published
-        return None
     with suppress(Refused):  # a backup of another program
         newest = newest_publish(swaps(root))
         if newest is not None and (log := newest.repaired_log) is not None and files.exists(log):
