@@ -28,21 +28,21 @@ No broker has a setting for the place of its queues or index: it ignores ``store
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 
 from jobs.contract.report import command, quoted
 from jobs.preflight.stopped_store import Reason, StoppedStore, batch_topics_of, first_of
-from storeformat.errors import Refused
+from storeformat.errors import MissingInput
 from storeformat.javacompat import parse_int
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store.broker_rules import MOVES, as_written
 from storeformat.store.config_files import CONSUMER_OFFSETS, LMQ_OFFSETS, MADE_BY_BROKER, ConfigFile, FileState
-from storeformat.store.layout import COMMIT_LOG, is_file_name
+from storeformat.store.layout import BACKUP, COMMIT_LOG, REPAIRED_LOG, is_file_name
 from storeformat.store.recovery import recovered_from
 from storeformat.store.segment_files import commit_log_directories, paths_unread_by_broker
 from storeformat.store.settings import SEPARATE, Settings
-from storeformat.store.swap_journal import newest_publish, swaps
 
 _TOPICS, _GROUPS, _DELAYS = "topics.json", "subscriptionGroup.json", "delayOffset.json"
 WITHOUT = {
@@ -388,13 +388,17 @@ def log_elsewhere(store: StoppedStore) -> Iterator[Reason]:
 
 
 def repaired_log(root: str, settings: Settings) -> str | None:
-    """The log that was repaired for the newest publish, if broker.conf does not name it."""
-    with suppress(Refused):  # a backup of another program
-        newest = newest_publish(swaps(root))
-        if newest is not None and (log := newest.repaired_log) is not None and files.exists(log):
-            named = commit_log_directories(root, settings)
-            return None if files.resolved(log) in map(files.resolved, named) else log
-    return None
+    """The log that was repaired for the newest publish (``jobs.publish.swap``), if broker.conf does not name it."""
+    logs = {}
+    for entry in files.list_directory(locations.join(root, BACKUP)) or []:
+        with suppress(MissingInput, LookupError, TypeError, ValueError):
+            journal = json.loads(files.read_bytes(locations.join(entry.path, "journal.json")))
+            if journal["state"] == "finished":
+                logs[journal["sequence"]] = journal["log"]["directories"][0] if journal["kind"] == "publish" else ""
+    log = logs[max(logs)] if logs else ""
+    if not (locations.name_of(log).startswith(REPAIRED_LOG) and files.exists(log)):
+        return None
+    return None if files.resolved(log) in map(files.resolved, commit_log_directories(root, settings)) else log
 
 
 def log_of_group(store: StoppedStore) -> Iterator[Reason]:

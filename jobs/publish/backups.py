@@ -13,18 +13,9 @@ from typing import Any
 from jobs.contract.options import PublishOptions, RestoreOptions
 from jobs.contract.report import Report, Reporter, command, program, step_after
 from jobs.publish import swap
-from jobs.rebuild.manifest import MANIFEST, read_manifest
-from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
-from storeformat.log.log_end import check_log_end
-from storeformat.record.decode import DecodeRules
-from storeformat.storage import broker_lock, durable, files, locations
-from storeformat.store.broker_rules import rules_of
-from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, DATA, LOCK, is_file_name
-from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
-from storeformat.store.swap_journal import (
+from jobs.publish.swap import (
     FINISHED,
     JOURNAL,
-    LAST_SEQUENCE,
     PUBLISH,
     RESTORE,
     STAGING,
@@ -33,8 +24,15 @@ from storeformat.store.swap_journal import (
     SwapJournal,
     SwapLog,
     SwapPath,
-    swaps,
 )
+from jobs.rebuild.manifest import MANIFEST, read_manifest
+from storeformat.errors import DependencyMissing, MissingInput, NotAStore, Refused, StoreFormatError
+from storeformat.log.log_end import check_log_end
+from storeformat.record.decode import DecodeRules
+from storeformat.storage import broker_lock, durable, files, locations
+from storeformat.store.broker_rules import rules_of
+from storeformat.store.layout import BACKUP, COMMIT_LOG, CONSUME_QUEUE, DATA, LOCK, is_file_name
+from storeformat.store.segment_files import find_segments, group_directories, groups_of, with_committed
 
 _SIGNS = {COMMIT_LOG, CONSUME_QUEUE, "config", LOCK}
 """Every store that a broker has opened has one of these."""
@@ -101,7 +99,7 @@ def unfinished(known: Sequence[Swap]) -> Swap | None:
 
 def next_sequence(known: Sequence[Swap]) -> int:
     """Number of the next swap; after the last number the order follows the names, which are times."""
-    return min(1 + max((item.journal.sequence for item in known), default=0), LAST_SEQUENCE)
+    return min(1 + max((item.journal.sequence for item in known), default=0), swap.LAST_SEQUENCE)
 
 
 def would_settle(item: Swap, how: str) -> dict[str, Any]:
@@ -233,7 +231,7 @@ def carry_out(root: str, journal: SwapJournal) -> Swap:
     try:
         return swap.finish(swap.stage(item))
     except BaseException:
-        newest = next(one for one in swaps(root) if one.name == item.name)
+        newest = next(one for one in swap.swaps(root) if one.name == item.name)
         if newest.journal.state in (STAGING, SWAPPING):
             swap.undo(newest)
         raise

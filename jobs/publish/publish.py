@@ -11,6 +11,7 @@ from jobs.contract.options import PublishOptions
 from jobs.contract.report import Report, Reporter, command, quoted
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups, swap
+from jobs.publish.swap import PUBLISH, SWAPPING, Swap, SwapJournal, SwapLog, SwapPath
 from jobs.rebuild.manifest import MANIFEST, Manifest, check_files, read_manifest
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, files, locations
@@ -28,16 +29,6 @@ from storeformat.store.layout import (
 )
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import SEPARATE, Settings, read_settings
-from storeformat.store.swap_journal import (
-    PUBLISH,
-    SWAPPING,
-    Swap,
-    SwapJournal,
-    SwapLog,
-    SwapPath,
-    newest_publish,
-    swaps,
-)
 
 
 def run(options: PublishOptions, reporter: Reporter) -> Report:
@@ -79,7 +70,7 @@ def _refuse_elsewhere(root: str, source: str) -> None:
 
 
 def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter) -> dict[str, Any]:
-    known = swaps(root)
+    known = swap.swaps(root)
     undone, left = None, list[str]()
     if (open_one := backups.unfinished(known)) is not None:
         backups.check_unfinished(open_one, known, source)
@@ -91,7 +82,7 @@ def _publish(root: str, source: str, options: PublishOptions, reporter: Reporter
             return backups.swap_facts(swap.finish(open_one), finished=open_one.name)
         reporter.say(f"undoing the {open_one.journal.kind} {open_one.name} that was cut short")
         left = backups.undo(open_one, source)
-        undone, known = open_one.name, swaps(root)
+        undone, known = open_one.name, swap.swaps(root)
     if (done := _published_before(known, source, dry_run=options.dry_run)) is not None:
         left.append("this rebuild had been published already")
         return backups.swap_facts(done, dry_run=options.dry_run, undone=undone, notes=left)
@@ -120,7 +111,7 @@ def _same_publish(item: Swap, source: str) -> bool:
 
 def _published_before(known: Sequence[Swap], source: str, *, dry_run: bool) -> Swap | None:
     """The newest swap if it published ``source`` and emptied it, except perhaps for the manifest."""
-    newest = newest_publish(known)
+    newest = swap.newest_publish(known)
     if newest is None:
         return None
     left = {entry.name for entry in files.list_directory(source) or []} if files.exists(source) else {""}

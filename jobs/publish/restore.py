@@ -9,12 +9,12 @@ from jobs.contract.options import RestoreOptions
 from jobs.contract.report import Report, Reporter, quoted
 from jobs.preflight.preflight import start_facts
 from jobs.publish import backups, swap
+from jobs.publish.swap import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath
 from storeformat.errors import MissingInput, Refused
 from storeformat.storage import durable, locations
 from storeformat.store.layout import ABORT, BACKUP
 from storeformat.store.segment_files import commit_log_directories
 from storeformat.store.settings import read_settings
-from storeformat.store.swap_journal import FINISHED, PUBLISH, RESTORE, SWAPPING, Swap, SwapJournal, SwapPath, swaps
 
 
 def run(options: RestoreOptions, reporter: Reporter) -> Report:
@@ -29,7 +29,7 @@ def run(options: RestoreOptions, reporter: Reporter) -> Report:
 
 
 def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str, Any]:
-    known = swaps(root)
+    known = swap.swaps(root)
     name = None if options.backup is None else locations.name_of(options.backup)
     undone, left = None, list[str]()
     if (open_one := backups.unfinished(known)) is not None:
@@ -44,7 +44,7 @@ def _restore(root: str, options: RestoreOptions, reporter: Reporter) -> dict[str
             done = swap.finish(open_one)
             return backups.swap_facts(done, finished=done.name, notes=_notes(done))
         left = backups.undo(open_one)
-        undone, known = open_one.name, swaps(root)
+        undone, known = open_one.name, swap.swaps(root)
         if journal.kind == PUBLISH and name in (None, undone):
             back = [place.path for place in journal.places if place.old]
             return {"store": root, "restored": back, "undone_earlier_run": undone, "dry_run": False, "notes": left}

@@ -18,10 +18,9 @@ from support.publishing import Case, Snapshot, snapshot
 from support.refusals import refusal
 
 from jobs.publish import backups, swap
+from jobs.publish.swap import Swap, SwapJournal, SwapLog, SwapPath
 from storeformat.errors import NotAStore, Refused, WriteFailed
 from storeformat.storage import durable
-from storeformat.store import swap_journal
-from storeformat.store.swap_journal import Swap, SwapJournal, SwapLog, SwapPath
 
 # ----------------------------------------------------------------------------------------------------------------- swap
 QUEUES, INDEX = SwapPath("consumequeue", old=True, new=True), SwapPath("index", old=True, new=True)
@@ -175,8 +174,8 @@ def test_replacements_are_found_in_their_order_and_nothing_else_is_one(root: Pat
     ]
     (root / "backup" / "begun-only").mkdir()
     (root / "backup" / "a-file").write_text("")
-    assert swap_journal.swaps(str(root)) == [made[2], made[0], made[1]]
-    assert swap_journal.swaps(str(source)) == []
+    assert swap.swaps(str(root)) == [made[2], made[0], made[1]]
+    assert swap.swaps(str(source)) == []
 
 
 LOG = {"begin": 0, "end": 100, "directories": ["/d"], "broker_version": "5.3", "past_damage": False, "as_broker": False}
@@ -247,7 +246,7 @@ OTHERS: list[dict[str, Any]] = [
 def test_what_is_no_journal_is_refused(text: str, begun: Swap) -> None:
     Path(begun.at("journal.json")).write_text(text)
     with pytest.raises(Refused, match=r"the journal of a backup cannot be understood \(.*journal.json\)"):
-        swap_journal.swaps(begun.root)
+        swap.swaps(begun.root)
 
 
 SWAPPED = (
@@ -262,7 +261,7 @@ NOT_SWAPPED = (
 
 
 def test_paths_that_a_swap_may_replace() -> None:
-    assert [path for path in (*SWAPPED, *NOT_SWAPPED) if swap_journal.is_swapped(path)] == list(SWAPPED)
+    assert [path for path in (*SWAPPED, *NOT_SWAPPED) if swap.is_swapped(path)] == list(SWAPPED)
 
 
 # --------------------------------------------------------------------------------------------------------------- owners
