@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.log.opening import OpenedStore
 from storeformat.errors import MissingInput, NotAStore
+from storeformat.queues.rocksdb_queues import rocksdb_queues_in
 from storeformat.storage import locations, rocksdb
 from storeformat.store import config_files
 from storeformat.store.config_files import (
@@ -18,7 +19,6 @@ from storeformat.store.config_files import (
 )
 from storeformat.store.layout import holds_pairs
 from storeformat.store.queue_ends import offset_at, queue_ends
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 DATABASE = "config/consumerOffsets"
 

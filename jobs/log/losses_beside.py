@@ -17,11 +17,11 @@ from storeformat.arrays import Bools, Int64s, LogExtent, Structs
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.index import index_file
 from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.queues.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
 from storeformat.record.dispatch import LIGHT_PREFIX, topic_names
 from storeformat.storage import files, locations
 from storeformat.store.layout import INDEX, queue_store
 from storeformat.store.queue_ends import QueueEnd, batched_messages, offset_at, queue_ends, units_at
-from storeformat.store.rocksdb_queues import RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import ENTRIES, SLOTS
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from storeformat.errors import RecordDefect
 from storeformat.log import dledger
 from storeformat.log.log_tail import LogTail
 from storeformat.queues.consume_queue import UNIT_SIZE
+from storeformat.queues.rocksdb_queues import StoredEnds
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import locations
 from storeformat.storage.files import FileStatus
@@ -34,7 +35,6 @@ from storeformat.store import queue_ends
 from storeformat.store.layout import ABORT, is_file_name
 from storeformat.store.queue_ends import QueueEnd, given_twice, misplaced, points_to
 from storeformat.store.recovery import recovered_from
-from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import with_committed
 from storeformat.store.settings import BATCH_SIZE, QUEUE_SIZE
 

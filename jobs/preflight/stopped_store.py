@@ -15,6 +15,7 @@ from jobs.contract.report import reason_lines
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore
 from storeformat.log.log_tail import LogTail, read_tail
 from storeformat.message import MAX_HEAD_SIZE
+from storeformat.queues.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.record.decode import DecodeRules, store_timestamp_at
 from storeformat.storage import files, locations, rocksdb
 from storeformat.store import queue_ends
@@ -23,7 +24,6 @@ from storeformat.store.config_files import CONFIG, CONSUMER_OFFSETS, LMQ_OFFSETS
 from storeformat.store.layout import ABORT, CHECKPOINT, CONSUME_QUEUE, ROCKSDB_QUEUES, holds_pairs
 from storeformat.store.queue_ends import QueueEnd, Replayed, replayed
 from storeformat.store.recovery import Redispatch, looks_from, redispatch
-from storeformat.store.rocksdb_queues import StoredEnds, rocksdb_queues_in
 from storeformat.store.segment_files import LogFiles, log_files
 from storeformat.store.settings import DOUBLE_WRITE, LIGHT_IN_ROCKSDB, SEPARATE, Settings
 from storeformat.store.store import Store, find_store

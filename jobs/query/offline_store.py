@@ -19,12 +19,12 @@ from storeformat.index import index_file
 from storeformat.log.chain_walk import BlockWindow, chain_from
 from storeformat.log.segments import segment_at
 from storeformat.queues import batch_consume_queue, consume_queue
+from storeformat.queues.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from storeformat.record import bodies as record_bodies
 from storeformat.record.decode import store_timestamp_at
 from storeformat.storage import files, locations
 from storeformat.store.layout import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX, is_file_name, queue_id_of
 from storeformat.store.queue_ends import RECOVERED_FILES
-from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, rocksdb_queues_in
 from storeformat.store.settings import BATCH_SIZE, SLOTS
 from udfs.table import schemas
 from udfs.table.rows import RowRules, record_batch

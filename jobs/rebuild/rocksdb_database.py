@@ -21,10 +21,9 @@ from jobs.log.log_scan import LogReading
 from jobs.spark.runner import Runner
 from storeformat.arrays import Int64s, LogExtent
 from storeformat.errors import TotalsDisagree
-from storeformat.queues import consume_queue
+from storeformat.queues import consume_queue, rocksdb_queues
 from storeformat.queues.queue_runs import QueueRuns
 from storeformat.storage import durable, files, locations, rocksdb
-from storeformat.store import rocksdb_queues
 from udfs.files.build import batch_of, file_row
 from udfs.files.rocksdb_pairs import (
     ComparedPart,

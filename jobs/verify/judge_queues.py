@@ -24,6 +24,7 @@ from storeformat.arrays import leading
 from storeformat.errors import MAPPED_FILE
 from storeformat.queues import batch_consume_queue, consume_queue
 from storeformat.queues.queue_check import Finding, Findings
+from storeformat.queues.rocksdb_queues import Queue, RocksDbQueues, StoredEnds, rocksdb_queues_in
 from storeformat.queues.topic_filter import selects
 from storeformat.record.dispatch import LIGHT_PREFIX
 from storeformat.storage import files, locations
@@ -39,7 +40,6 @@ from storeformat.store.layout import (
     queue_directories,
 )
 from storeformat.store.recovery import recovered_from
-from storeformat.store.rocksdb_queues import Queue, RocksDbQueues, StoredEnds, rocksdb_queues_in
 from udfs.files.build import PlannedQueueFile, queue_file_sizes
 from udfs.files.rocksdb_pairs import ComparedPart, ComparePairs, QueueEnds, QueuePart, UnitSlice
 from udfs.files.verify import ComparedQueueFile, CompareQueueFiles

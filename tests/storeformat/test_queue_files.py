@@ -16,7 +16,7 @@ from support.refusals import refusal
 
 from storeformat.arrays import Bools, LogExtent, Structs, as_fields
 from storeformat.errors import TotalsDisagree, WrongSettings
-from storeformat.queues import batch_consume_queue, consume_queue
+from storeformat.queues import batch_consume_queue, consume_queue, rocksdb_queues
 from storeformat.queues import consume_queue as cq
 from storeformat.queues import consume_queue_ext as ext
 from storeformat.queues.batch_consume_queue import check_file_size, is_valid, parse_units, written_units
@@ -27,9 +27,9 @@ from storeformat.queues.queue_check import (
     compare_pairs,
     compare_units,
 )
+from storeformat.queues.rocksdb_queues import VALUE
 from storeformat.queues.topic_filter import TopicFilter, selected, selects
-from storeformat.store import layout, rocksdb_queues
-from storeformat.store.rocksdb_queues import VALUE
+from storeformat.store import layout
 
 
 # ------------------------------------------------------------------------------------------------- consume queue

@@ -15,10 +15,10 @@ import pytest
 from support.refusals import refusal
 
 from storeformat.errors import DependencyMissing, MissingInput, NotAStore, WriteFailed
+from storeformat.queues import rocksdb_queues
+from storeformat.queues.rocksdb_queues import RocksDbQueues, StoredEnds, rocksdb_queues_in
 from storeformat.storage import rocksdb
 from storeformat.storage.rocksdb import Family
-from storeformat.store import rocksdb_queues
-from storeformat.store.rocksdb_queues import RocksDbQueues, StoredEnds, rocksdb_queues_in
 
 # -------------------------------------------------------------------------------------------------------------- rocksdb
 rocksdict = pytest.importorskip("rocksdict")

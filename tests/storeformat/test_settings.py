@@ -37,8 +37,8 @@ from storeformat.javacompat import (
     parse_short,
 )
 from storeformat.kernels import ENTRY_HEAD
-from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext
-from storeformat.store import checkpoint, rocksdb_queues, timer_files
+from storeformat.queues import batch_consume_queue, consume_queue, consume_queue_ext, rocksdb_queues
+from storeformat.store import checkpoint, timer_files
 from storeformat.store.broker_rules import (
     EFFECTS,
     VERSIONS,

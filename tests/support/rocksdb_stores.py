@@ -12,9 +12,9 @@ import rocksdict
 from support import golden
 from support.rebuilding import rebuild_here
 
+from storeformat.queues import rocksdb_queues
+from storeformat.queues.rocksdb_queues import rocksdb_queues_in
 from storeformat.storage import rocksdb
-from storeformat.store import rocksdb_queues
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
 def with_database(name: str, directory: Path) -> tuple[Path, dict[str, Any]]:

@@ -27,9 +27,9 @@ from storeformat.index.index_file import ROW
 from storeformat.log.segments import Segment
 from storeformat.queues import consume_queue
 from storeformat.queues.queue_check import Finding, Findings
+from storeformat.queues.rocksdb_queues import FAMILIES, VALUE, rocksdb_queues_in
 from storeformat.record.decode import DecodeRules
 from storeformat.storage import files, rocksdb
-from storeformat.store.rocksdb_queues import FAMILIES, VALUE, rocksdb_queues_in
 from storeformat.store.settings import Settings
 from udfs.files import build, rocksdb_pairs
 from udfs.files.build import (

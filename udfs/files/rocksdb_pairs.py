@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from storeformat.arrays import Int64s, LogExtent, Structs
-from storeformat.queues import consume_queue
+from storeformat.queues import consume_queue, rocksdb_queues
 from storeformat.queues.queue_check import Pairs, UnitComparison, compare_pairs
+from storeformat.queues.rocksdb_queues import PAIRS_AT_A_TIME, VALUE, RocksDbQueues, rocksdb_queues_in
 from storeformat.storage import files, locations, rocksdb
-from storeformat.store import rocksdb_queues
-from storeformat.store.rocksdb_queues import PAIRS_AT_A_TIME, VALUE, RocksDbQueues, rocksdb_queues_in
 from udfs.log.staged_files import Readers
 from udfs.log.staged_runs import TIME, times_path
 

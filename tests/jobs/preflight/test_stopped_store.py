@@ -18,6 +18,7 @@ from jobs.preflight import configuration, files_and_space, offsets_and_timers, q
 from jobs.preflight.stopped_store import RocksDb, furthest_unit, read_stopped_store
 from storeformat.errors import MissingInput, NotAStore, RecordDefect
 from storeformat.log.log_tail import LogTail, TailDamage
+from storeformat.queues.rocksdb_queues import StoredEnds
 from storeformat.storage import broker_lock, files
 from storeformat.storage.files import FileStatus, Space
 from storeformat.store import recovery
@@ -25,7 +26,6 @@ from storeformat.store.broker_rules import rules_of
 from storeformat.store.checkpoint import StoreCheckpoint
 from storeformat.store.queue_ends import QueueEnd
 from storeformat.store.recovery import Doomed, Redispatch, doomed
-from storeformat.store.rocksdb_queues import StoredEnds
 from storeformat.store.segment_files import LogFiles
 from storeformat.store.settings import Settings
 

@@ -15,8 +15,8 @@ from support.patching import stand_in
 from support.publishing import Case, Snapshot, after_publish, contents, cut_the_log, make_case, manifest, snapshot
 
 from storeformat.errors import Refused, WriteFailed
+from storeformat.queues.rocksdb_queues import rocksdb_queues_in
 from storeformat.storage import durable
-from storeformat.store.rocksdb_queues import rocksdb_queues_in
 
 
 def killed_publish(killer: Killer, case: Case, number: int) -> bool:

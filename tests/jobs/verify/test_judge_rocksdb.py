@@ -16,10 +16,10 @@ from support.rebuilding import verify_here
 
 from jobs.verify.differences import Verification
 from jobs.verify.judge_queues import _judge_checkpoint, _judge_ends, _judge_units
+from storeformat.queues import rocksdb_queues
 from storeformat.queues.queue_check import Finding, UnitComparison
+from storeformat.queues.rocksdb_queues import VALUE, StoredEnds
 from storeformat.queues.topic_filter import TopicFilter
-from storeformat.store import rocksdb_queues
-from storeformat.store.rocksdb_queues import VALUE, StoredEnds
 from udfs.files.rocksdb_pairs import ComparedPart, QueueEnds
 
 pytest.importorskip("rocksdict")
