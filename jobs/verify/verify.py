@@ -120,16 +120,8 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> None:
     """Judge the comparison. ``dispatched``: offset below which all entries must exist, None for the whole log."""
     verdicts, comparisons = run.verdicts, [one for _, one in compared.files]
-    explained = Counter[str]()
-    with_tags = False
-    for check, one in compared.files:
-        if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
-            one.differences.add(Finding("missing_key", absent, expected="entries of tags"))
-        with_tags |= one.with_tags
-        explained.update(one.explained)
-        verdicts.differ(Subject(INDEX, check.path), *one.differences.values())
     with Readers() as readers:
-        explained.update(_judge_sequence(run, compared, compared.task.rows(readers), dispatched))
+        explained = _judge_sequence(run, compared, compared.task.rows(readers), dispatched)
     for kind, text in (
         ("doubled", "index entries are there twice, as after a crash"),
         ("tags", "tags are not indexed: those files are of a broker before 5.4.0"),
@@ -154,27 +146,30 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
 
 
 def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, dispatched: int | None) -> Counter[str]:
-    """Follow the files' entries through those of the log, file by file. Returns what is explained between files."""
+    """Judge file by file, and the log's rows between them. Returns what is explained."""
     verdicts, segment_size = run.verdicts, run.store.settings.number(SEGMENT_SIZE)
     capacity = run.store.settings.number(ENTRIES) - 1
     explained = Counter[str]()
-    row, before, subject = 0, IndexComparison(), Subject(INDEX)
+    row, before, subject, with_tags = 0, IndexComparison(), Subject(INDEX), False
     for check, one in compared.files:
         subject = Subject(INDEX, check.path)
-        if one.begin < 0:
+        if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
+            one.differences.add(Finding("missing_key", absent, expected="entries of tags"))
+        explained.update(one.explained)
+        verdicts.differ(subject, *one.differences.values())
+        if not one.rows:
             continue
-        is_first = before.begin < 0
-        gap = IndexComparison(with_tags=one.with_tags and (is_first or before.with_tags))
-        gap.miss_all(rows, row, one.begin)
+        gap = IndexComparison(with_tags=one.with_tags and (with_tags or not before.rows))
+        gap.miss_all(rows, row, one.rows.start)
         explained.update(gap.explained)
-        missing, again = gap.missing, min(row, one.end) - one.begin
-        last, first = rows.read(max(one.begin - 1, 0), one.begin + 1)["offset"][[0, -1]].tolist()
+        missing, again = gap.missing, min(row, one.rows.stop) - one.rows.start
+        last, first = rows.read(max(one.rows.start - 1, 0), one.rows.start + 1)["offset"][[0, -1]].tolist()
         is_segment_start = first // segment_size != last // segment_size
         if again > 0 and row <= rows.find(first + 1):
             explained["doubled"] += again
         elif again > 0:
             verdicts.differ(subject, Finding("extra_entry", again, found="entries that another file holds"))
-        elif missing and is_segment_start and (not is_first or one.first_time_diff == 0):
+        elif missing and is_segment_start and (before.rows or one.first_time_diff == 0):
             verdicts.warn(
                 subject,
                 "index_gap",
@@ -185,15 +180,15 @@ def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, disp
             )
         else:
             _miss(run, subject, gap, missing % capacity == 0)
-        row, before = max(row, one.end), one
+        row, before, with_tags = max(row, one.rows.stop), one, with_tags or one.with_tags
     stop = rows.total if dispatched is None else max(rows.find(dispatched), row)
-    rest, lag = (IndexComparison(with_tags=before.with_tags) for _ in range(2))
+    rest, lag = (IndexComparison(with_tags=with_tags) for _ in range(2))
     rest.miss_all(rows, row, stop)
     lag.miss_all(rows, stop, rows.total)
     explained.update(rest.explained)
     if lagging := lag.missing:
         verdicts.notes.append(f"the index lags: {lagging} entries are not made yet")
-    _miss(run, subject, rest, before.begin < 0 or before.entries >= capacity)
+    _miss(run, subject, rest, not before.rows or before.entries >= capacity)
     return explained
 
 

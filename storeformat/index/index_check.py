@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from storeformat.arrays import Bools, Int32s, Int64s, LogExtent, Structs, as_fields, leading
-from storeformat.errors import LISTED
 from storeformat.index import index_file
 from storeformat.index.index_file import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, ROW, SLOT_SIZE, Read, hashes_of
 from storeformat.kernels import numpy_kernels
-from storeformat.queues.queue_check import Finding, Findings
+from storeformat.queues.queue_check import Finding, Findings, first_of
 
-CHUNK = 1 << 17  # entries, or rows, compared at a time
+CHUNK = 1 << 17  # entries, and rows, compared at a time: more than one record has
 
 _EDGE = 256  # entries at an end of a chunk: their offsets say where the chunk is in the log, though some are wrong
 
@@ -66,14 +65,12 @@ class IndexCheck:
 
 @dataclass
 class IndexComparison:
-    """A file and the log's rows [begin, end) that it covers, -1 for none; or such rows that no file covers."""
+    """A file and the range of the log's rows that it covers; or rows that no file covers."""
 
     header: dict[str, int] = field(default_factory=dict)
     entries: int = 0
-    compared: int = 0
-    begin: int = -1
-    end: int = -1
-    last_offset: int = -1  # commit-log offset of row ``end - 1``
+    rows: range = range(0)
+    last_offset: int = -1  # commit-log offset of the last of ``rows``
     with_tags: bool = False  # entries of TAGS are there
     first_time_diff: int = 0
     differences: Findings = field(default_factory=Findings)
@@ -83,19 +80,24 @@ class IndexComparison:
     def missing(self) -> int:
         return self.differences["missing_key"].count if "missing_key" in self.differences else 0
 
-    def miss(self, rows: Structs) -> None:
+    @property
+    def compared(self) -> int:
+        return len(self.rows) - self.missing - self.explained["tags"]
+
+    def miss(self, rows: Structs, held: Bools) -> None:
         """Count rows without an entry; those from TAGS are explained until the first one that has one."""
-        if not self.with_tags:
-            of_keys = rows["key_hash"] >= 0
-            self.explained["tags"] += int((~of_keys).sum())
-            rows = rows[of_keys]
-        if len(rows):
-            first = {"key_hash": int(hashes_of(rows)[0]), "phy_offset": int(rows["offset"][0])}
-            self.differences.add(Finding("missing_key", len(rows), None, first))
+        of_tags = rows["key_hash"] < 0
+        before = of_tags & ~(self.with_tags | np.logical_or.accumulate(held & of_tags))
+        self.with_tags |= bool((held & of_tags).any())
+        self.explained["tags"] += int(before.sum())
+        if len(missing := rows[~held & ~before]):
+            first = {"key_hash": int(hashes_of(missing)[0]), "phy_offset": int(missing["offset"][0])}
+            self.differences.add(Finding("missing_key", len(missing), None, first))
 
     def miss_all(self, rows: Rows, begin: int, end: int) -> None:
         for first in range(begin, end, CHUNK):
-            self.miss(rows.read(first, min(first + CHUNK, end)))
+            absent = rows.read(first, min(first + CHUNK, end))
+            self.miss(absent, np.zeros(len(absent), bool))
 
 
 class IndexFileComparer:
@@ -105,33 +107,27 @@ class IndexFileComparer:
         self._read, self._rows, self._log, self._check = read, rows, log, check
         self._slots, self._most = sizes
         self._table = np.zeros(self._slots, np.int32)
+        self._begin = 0  # store time of the first entry
         self._last_offset = 0  # of the entries so far
-        self._row = -1  # up to which the log's rows are compared
-        self._edge_times: dict[int, int] = {}  # store times of the first and last entry, by number
         self.result = IndexComparison(as_fields(np.frombuffer(read(0, HEADER_SIZE), HEADER)[0]) or {})
 
     def compare(self) -> IndexComparison:
-        result, log = self.result, self._log
+        result = self.result
         result.entries = min(max(result.header["index_count"], 1), self._most) - 1
-        waiting, numbers = np.zeros(0, ENTRY), np.zeros(0, np.int64)
-        number = 1
+        number, row = 1, 0
         while number <= result.entries:
-            entries = self._entries(number, min(number + CHUNK, result.entries + 1))
-            written = leading(entries != np.zeros(1, ENTRY))
-            if written < len(entries):  # counted, but never written
-                entries, result.entries = entries[:written], number + written - 1
+            wanted = min(CHUNK, result.entries + 1 - number)
+            entries = self._entries(number, wanted)
+            if len(entries) < wanted:  # counted, but never written
+                result.entries = number + len(entries) - 1
+            if number == 1 <= len(entries):
+                row = self._first_row(entries)
+                self._begin = self._time_of(entries[0], result.header["begin_timestamp"])
+            rows = self._rows.read(row, min(row + CHUNK, self._rows.total))
+            entries, rows = self._between_records(entries, number, rows, row)
             if len(entries):
-                self._check_links_and_order(entries, number)
-            old, beyond = entries["phy_offset"] < log.begin, entries["phy_offset"] >= log.end
-            result.explained.update(old=int(old.sum()), beyond=int(beyond.sum()))
-            inside = np.flatnonzero(~(old | beyond))
-            waiting, numbers = np.append(waiting, entries[inside]), np.append(numbers, number + inside)
-            number += len(entries)
-            if len(waiting):
-                offsets = waiting["phy_offset"].astype(np.int64)
-                is_last = number > result.entries or len(offsets) > 2 * CHUNK
-                until = int(offsets.max()) + 1 if is_last else int(np.median(offsets[-_EDGE:]))
-                waiting, numbers = self._compare_until(until, waiting, numbers)
+                self._compare_block(entries, number, rows, row)
+            number, row = number + len(entries), row + len(rows)
         self._check_slots()
         self._check_header()
         return result
@@ -139,126 +135,99 @@ class IndexFileComparer:
     def _position(self, number: int) -> int:
         return index_file.entries_position(self._slots) + ENTRY_SIZE * number
 
-    def _entries(self, begin: int, end: int) -> Structs:
-        return index_file.parse_entries(self._read(self._position(begin), ENTRY_SIZE * (end - begin)))
-
-    def _differ(self, cause: str, flags: Bools, entries: Structs, numbers: Int64s, expected: Structs) -> None:
-        if flags.any():
-            at = int(flags.argmax())
-            position, shown = self._position(int(numbers[at])), (as_fields(expected[at]), as_fields(entries[at]))
-            self.result.differences.add(Finding(cause, int(flags.sum()), position, *shown))
-
-    def _check_links_and_order(self, entries: Structs, first_number: int) -> None:
-        put = np.empty(len(entries), ENTRY)
-        hashes, zeros = entries["key_hash"].astype(np.int32), np.zeros(len(entries), np.int64)
-        numpy_kernels.put_entries(hashes & 0x7FFFFFFF, zeros, zeros, 0, first_number, self._table, put)
-        wrong = (put["prev_index"] != entries["prev_index"]) | (hashes < 0)
-        numbers = first_number + np.arange(len(entries))
-        self._differ("broken_chain", wrong, entries, numbers, put[["key_hash", "prev_index"]])
-        # A broker skips records before the last indexed one.
-        early = np.diff(entries["phy_offset"], prepend=self._last_offset) < 0
-        self._last_offset = int(entries["phy_offset"][-1])
-        self._differ("wrong_entry", early, entries, numbers, np.full(len(entries), None))
-
-    def _compare_until(self, until: int, entries: Structs, numbers: Int64s) -> tuple[Structs, Int64s]:
-        """Compare rows and entries before an offset of the log. Returns the other entries."""
-        if self._row < 0:
-            self._row = self._first_row(entries)
-        end = max(self._rows.find(until), self._row)
-        while True:
-            stop, bound = min(self._row + 4 * CHUNK, end), until
-            if stop < end:  # between records
-                bound = int(self._rows.read(stop, stop + 1)["offset"][0])
-                stop = self._rows.find(bound)
-            here = entries["phy_offset"] < bound
-            self._compare_block(self._rows.read(self._row, stop), entries[here], numbers[here])
-            entries, numbers, self._row = entries[~here], numbers[~here], stop
-            if stop == end:
-                return entries, numbers
+    def _entries(self, number: int, count: int) -> Structs:
+        """Entries from a number on, up to the first that was never written."""
+        entries = index_file.parse_entries(self._read(self._position(number), ENTRY_SIZE * count))
+        return entries[: leading(entries != np.zeros(1, ENTRY))]
 
     def _first_row(self, entries: Structs) -> int:
         offset = int(entries["phy_offset"][:_EDGE].min())
         begin, stop = self._rows.find(offset), self._rows.find(offset + 1)
         # The file may begin with the second of two equal keys of a record.
-        same = min(leading(entries["phy_offset"] == offset), stop - begin)
-        is_end = (hashes_of(self._rows.read(stop - same, stop)) == entries["key_hash"][:same]).all()
-        return stop - same if is_end else begin
+        hashes = entries["key_hash"][entries["phy_offset"] == offset][: stop - begin]
+        is_end = (hashes_of(self._rows.read(stop - len(hashes), stop)) == hashes).all()
+        return stop - len(hashes) if is_end else begin
 
-    def _compare_block(self, rows: Structs, entries: Structs, numbers: Int64s) -> None:
-        result = self.result
-        row_of, held = _pair(rows, entries)
-        known = row_of >= 0
-        lost = ~known & self._log.lost(entries["phy_offset"].astype(np.int64))
-        result.compared += int(held.sum())
-        result.explained.update(doubled=int(known.sum()) - int(held.sum()), lost=int(lost.sum()))
-        self._differ("extra_entry", ~known & ~lost, entries, numbers, np.full(len(entries), None))
-        self._note_held(rows, held)
-        self._check_times(rows["store_timestamp"][row_of[known]], entries[known], numbers[known])
+    def _between_records(self, entries: Structs, number: int, rows: Structs, row: int) -> tuple[Structs, Structs]:
+        """The entries and rows before the last record of which both are whole."""
+        bounds = [int(rows["offset"][-1])] if row + len(rows) < self._rows.total else []
+        if number + len(entries) <= self.result.entries:
+            bounds.append(int(np.median(entries["phy_offset"][-_EDGE:])))
+        if not bounds:
+            return entries, rows
+        before = int((entries["phy_offset"] < min(bounds)).sum()), int(np.searchsorted(rows["offset"], min(bounds)))
+        return (entries[: before[0]], rows[: before[1]]) if any(before) else (entries, rows)
 
-    def _note_held(self, rows: Structs, held: Bools) -> None:
+    def _time_of(self, entry: np.void, otherwise: int) -> int:
+        """Store time of an entry's record."""
+        row = self._rows.find(int(entry["phy_offset"]))
+        record = self._rows.read(row, min(row + 1, self._rows.total))
+        is_there = len(record) > 0 and record["offset"][0] == entry["phy_offset"]
+        return int(record["store_timestamp"][0]) if is_there else otherwise
+
+    def _compare_block(self, entries: Structs, number: int, rows: Structs, row: int) -> None:
+        result, log = self.result, self._log
+        offsets, hashes = entries["phy_offset"].astype(np.int64), entries["key_hash"].astype(np.int32)
+        record = np.searchsorted(rows["offset"], offsets)
+        known, held = _pair(rows, record, offsets, hashes)
+        old, beyond = offsets < log.begin, offsets >= log.end
+        lost = ~known & ~old & ~beyond & log.lost(offsets)
+        again = int(known.sum()) - int(held.sum())
+        result.explained.update(doubled=again, old=int(old.sum()), beyond=int(beyond.sum()), lost=int(lost.sum()))
+        self._note_held(rows, row, held)
+        expected, times = np.empty(len(entries), ENTRY), np.zeros(len(entries), np.int64)
+        times[known] = rows["store_timestamp"][record[known]]
+        numpy_kernels.put_entries(hashes & 0x7FFFFFFF, offsets, times, self._begin, number, self._table, expected)
+        expected["time_diff"][~known] = entries["time_diff"][~known]
+        if number == 1 and known[0]:
+            expected["time_diff"][0] = self._first_time_diff(int(entries["time_diff"][0]))
+        # A broker skips records before the last indexed one.
+        early = np.diff(offsets, prepend=self._last_offset) < 0
+        self._last_offset = int(offsets[-1])
+        extra = ~(known | old | beyond | lost)
+        positions = self._position(number) + ENTRY_SIZE * np.arange(len(entries))
+        result.differences.add(
+            *first_of("wrong_entry", expected != entries, positions, expected, entries),
+            *first_of("wrong_entry", early, positions, None, entries),
+            *first_of("extra_entry", extra, positions, None, entries),
+        )
+
+    def _note_held(self, rows: Structs, row: int, held: Bools) -> None:
         places, result = np.flatnonzero(held), self.result
-        if not len(places):
-            return
-        low, high = 0, int(places[-1]) + 1
-        if result.begin < 0:
-            low = int(places[0])
-            result.begin = self._row + low
-        else:
-            result.miss_all(self._rows, result.end, self._row)
-        result.end, result.last_offset = self._row + high, int(rows["offset"][high - 1])
-        tags = places[rows["key_hash"][places] < 0]
-        upgrade = int(tags[0]) if len(tags) and not result.with_tags else low
-        result.miss(rows[low:upgrade][~held[low:upgrade]])
-        result.with_tags |= len(tags) > 0
-        result.miss(rows[upgrade:high][~held[upgrade:high]])
+        if len(places):
+            low, high = 0 if result.rows else int(places[0]), int(places[-1]) + 1
+            if result.rows:
+                result.miss_all(self._rows, result.rows.stop, row)
+            result.miss(rows[low:high], held[low:high])
+            result.rows = range(result.rows.start if result.rows else row + low, row + high)
+            result.last_offset = int(rows["offset"][high - 1])
 
-    def _check_times(self, times: Int64s, entries: Structs, numbers: Int64s) -> None:
-        for place in np.flatnonzero((numbers == 1) | (numbers == self.result.entries)).tolist():
-            self._edge_times[int(numbers[place])] = int(times[place])
-        begin = self._edge_times.get(1, self.result.header["begin_timestamp"])
-        expected = np.zeros(len(times), [("time_diff", np.int32)])
-        if begin > 0:
-            expected["time_diff"] = np.clip((times - begin) // 1000, 0, 0x7FFFFFFF)
-        if len(numbers) and numbers[0] == 1:
-            expected[0] = self._first_time_diff(begin, int(entries["time_diff"][0]))
-        self._differ("wrong_entry", expected["time_diff"] != entries["time_diff"], entries, numbers, expected)
-
-    def _first_time_diff(self, begin: int, stored: int) -> int:
+    def _first_time_diff(self, stored: int) -> int:
         """The first entry's time difference, which counts from the end of the file before."""
-        row, self.result.first_time_diff = self.result.begin, stored
+        row, self.result.first_time_diff = self.result.rows.start, stored
         if self._check.previous_end is None:
             return 0 if row == 0 and self._log.begin == 0 else stored
         ends = [self._check.previous_end]
         if row > 0:  # the file before was lost and made again
             ends.append(int(self._rows.read(row - 1, row)["store_timestamp"][0]))
-        allowed = [index_file.time_diff(begin, end) for end in ends]
+        allowed = [index_file.time_diff(self._begin, end) for end in ends]
         return stored if stored in allowed else allowed[-1]
 
     def _check_slots(self) -> None:
-        put = self._table
-        stored = np.frombuffer(self._read(HEADER_SIZE, self._slots * SLOT_SIZE), index_file.SLOT).astype(np.int32)
-        wrong = np.flatnonzero(stored != put)
-        if self._check.growing:
-            wrong = wrong[self._counted(stored[wrong]) != put[wrong]]
+        content, number = self._read(HEADER_SIZE, self._slots * SLOT_SIZE), self.result.entries + 1
+        stored = np.frombuffer(content, index_file.SLOT).astype(np.int32)
+        wrong = np.flatnonzero(stored != self._table)
+        if self._check.growing:  # slots also name entries of theirs that the header does not count yet
+            newer = self._entries(number, min(CHUNK, self._most - number))["key_hash"].astype(np.int64)
+            named = newer % self._slots << 32 | number + np.arange(len(newer))
+            wrong = wrong[~np.isin(wrong << 32 | stored[wrong], named)]
         if len(wrong):
-            slot = int(wrong[0])
-            expected, found = {"slot": int(put[slot])}, {"slot": int(stored[slot])}
-            position = HEADER_SIZE + SLOT_SIZE * slot
-            self.result.differences.add(Finding("broken_chain", len(wrong), position, expected, found))
-
-    def _counted(self, numbers: Int32s) -> Int32s:
-        """Follow entries that the header does not count yet down to counted ones."""
-        count = self.result.entries
-        before = self._entries(count + 1, min(count + 1 + CHUNK, self._most))["prev_index"].astype(np.int32)
-        for _ in range(LISTED):
-            newer = (numbers > count) & (numbers <= count + len(before))
-            if not newer.any():
-                break
-            numbers[newer] = before[numbers[newer] - count - 1]
-        return numbers
+            first = int(wrong[0])
+            slots = ({"slot": int(table[first])} for table in (self._table, stored))
+            self.result.differences.add(Finding("broken_chain", len(wrong), HEADER_SIZE + SLOT_SIZE * first, *slots))
 
     def _check_header(self) -> None:
-        stored, count, times = self.result.header, self.result.entries, self._edge_times
+        stored, count = self.result.header, self.result.entries
         expected, used = dict(stored), int(np.count_nonzero(self._table))
         # Before 4.7.1 slots are counted with every entry, and across that upgrade up to there.
         if not (used <= stored["hash_slot_count"] <= count or self._check.growing):
@@ -266,8 +235,9 @@ class IndexFileComparer:
         if count:
             expected["index_count"] = stored["index_count"] if self._check.growing else count + 1
             for edge, number in (("begin", 1), ("end", count)):
-                expected[f"{edge}_timestamp"] = times.get(number, stored[f"{edge}_timestamp"])
-                expected[f"{edge}_phy_offset"] = int(self._entries(number, number + 1)["phy_offset"][0])
+                (entry,) = self._entries(number, 1)
+                expected[f"{edge}_timestamp"] = self._time_of(entry, stored[f"{edge}_timestamp"])
+                expected[f"{edge}_phy_offset"] = int(entry["phy_offset"])
         else:
             expected["index_count"] = min(max(stored["index_count"], 0), 1)
             if self._check.previous_end is not None:
@@ -280,23 +250,20 @@ class IndexFileComparer:
                 self.result.differences.add(Finding("wrong_header", 1, position, {name: expected[name]}, found))
 
 
-def _pair(rows: Structs, entries: Structs) -> tuple[Int64s, Bools]:
-    """A row equal to each entry, -1 for none; and which rows are held, equal ones as often as there are entries."""
-    offsets, hashes = entries["phy_offset"].astype(np.int64), entries["key_hash"].astype(np.int64)
-    if len(rows) == len(entries) and (rows["offset"] == offsets).all() and (hashes_of(rows) == hashes).all():
-        return np.arange(len(rows)), np.ones(len(rows), bool)
+def _pair(rows: Structs, record: Int64s, offsets: Int64s, hashes: Int32s) -> tuple[Bools, Bools]:
+    """Entries that have an equal row; and rows that are held, equal ones as often as there are entries. ``record``: the
+    first row of each entry's offset, which stands for it: offset and hash do not fit 64 bits together.
+    """
+    if len(rows) == len(offsets) and (rows["offset"] == offsets).all() and (hashes_of(rows) == hashes).all():
+        return np.ones(len(rows), bool), np.ones(len(rows), bool)
     if not len(rows):
-        return np.full(len(entries), -1), np.zeros(0, bool)
-    # The number of a record's first row stands for its offset: offset and hash do not fit 64 bits together.
-    record = np.searchsorted(rows["offset"], offsets)
+        return np.zeros(len(offsets), bool), np.zeros(0, bool)
     is_record = rows["offset"][np.minimum(record, len(rows) - 1)] == offsets
-    entry_keys = np.where(is_record & (hashes >= 0), record << 32 | hashes, -1)
+    entry_keys = np.sort(keys := np.where(is_record & (hashes >= 0), record << 32 | hashes, -1))
     row_keys = np.searchsorted(rows["offset"], rows["offset"]) << 32 | hashes_of(rows)
     order = np.argsort(row_keys, kind="stable")
-    row_keys, sorted_entries = row_keys[order], np.sort(entry_keys)
-    place = np.minimum(np.searchsorted(row_keys, entry_keys), len(rows) - 1)
-    row_of = np.where(row_keys[place] == entry_keys, order[place], -1)
-    times_held = np.searchsorted(sorted_entries, row_keys, "right") - np.searchsorted(sorted_entries, row_keys)
+    ascending = row_keys[order]
+    times_held = np.searchsorted(entry_keys, ascending, "right") - np.searchsorted(entry_keys, ascending)
     held = np.zeros(len(rows), bool)
-    held[order] = np.arange(len(rows)) - np.searchsorted(row_keys, row_keys) < times_held
-    return row_of, held
+    held[order] = np.arange(len(rows)) - np.searchsorted(ascending, ascending) < times_held
+    return np.isin(keys, row_keys), held

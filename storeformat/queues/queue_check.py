@@ -113,13 +113,13 @@ def compare_units(
     at = places * found.dtype.itemsize
     return UnitComparison(
         differences=(
-            *_finding("missing_unit", missing, at, expected, found),
-            *_finding("wrong_unit", wrong, at, expected, found),
-            *_finding("extra_unit", extra, at, None, found),
+            *first_of("missing_unit", missing, at, expected, found),
+            *first_of("wrong_unit", wrong, at, expected, found),
+            *first_of("extra_unit", extra, at, None, found),
         ),
         hazards=(
-            *_finding("old_units", remains, at, None, found),
-            *_finding("units_beyond_log", after & message & beyond, at, None, found),
+            *first_of("old_units", remains, at, None, found),
+            *first_of("units_beyond_log", after & message & beyond, at, None, found),
         ),
         counts=Counter(
             equal=int(equal.sum()),
@@ -131,9 +131,10 @@ def compare_units(
     )
 
 
-def _finding(
+def first_of(
     cause: str, flags: Bools, positions: Int64s, expected: Structs | None, found: Structs | None
 ) -> Iterator[Finding]:
+    """The finding of flagged rows, if there is one, with the first of them."""
     if flags.any():
         at = int(flags.argmax())
         shown = (as_fields(units[at]) if units is not None and any(units[at]) else None for units in (expected, found))
@@ -167,9 +168,9 @@ def compare_pairs(
     surplus = extra & ~old & ~beyond & (offsets < until) & ~log.lost(offsets)
     return UnitComparison(
         differences=(
-            *_finding("missing_unit", required & ~there, expected.queue_offsets, expected.values, None),
-            *_finding("wrong_unit", required & there & differs, expected.queue_offsets, expected.values, values),
-            *_finding("extra_unit", surplus, found.queue_offsets, None, found.values),
+            *first_of("missing_unit", required & ~there, expected.queue_offsets, expected.values, None),
+            *first_of("wrong_unit", required & there & differs, expected.queue_offsets, expected.values, values),
+            *first_of("extra_unit", surplus, found.queue_offsets, None, found.values),
         ),
         counts=Counter(
             compared=len(expected.values),
