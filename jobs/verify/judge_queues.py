@@ -65,7 +65,7 @@ class QueuesCompared:
     @property
     def reach(self) -> int:
         """Commit-log offset of the last correct unit, or -1."""
-        return max((one.units.reach for one in self.all_results() if one.units is not None), default=-1)
+        return max((one.units.reach for one in self.all_results()), default=-1)
 
     def all_results(self) -> list[ComparedQueueFile]:
         return [one for found in self.results.values() for one in found.values()]
@@ -77,8 +77,7 @@ class QueuesCompared:
         for result in runner.map(what, self.task, batches):
             self.results[result.file.queue][result.file.base] = result
 
-    def subject(self, queue: TopicQueue, name: int | str) -> Subject:
-        name = name if isinstance(name, str) else file_name(name)
+    def subject(self, queue: TopicQueue, name: str) -> Subject:
         return Subject(self.artefact, "/".join([self.artefact, queue[0], str(queue[1]), name]), *queue)
 
 
@@ -140,7 +139,7 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
     """Judge the comparison. ``dispatched``: offset below which all units must exist, None for the whole log."""
     if dispatched is not None:
         compared.task = replace(compared.task, dispatched=dispatched)
-        again = [one.file for one in compared.all_results() if one.units is not None and one.units.differences]
+        again = [one.file for one in compared.all_results() if one.units.differences]
         compared.compare(run.runner, "look again at what is missing", again)
     totals: Counter[str] = Counter()
     deleted = _deleted(run, compared)
@@ -158,7 +157,7 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
             if missing:
                 first = next(base for base in before if base not in results)
                 lost = Finding("missing_file", missing, expected="units of deleted messages")
-                run.verdicts.differ(compared.subject(queue, first), lost)
+                run.verdicts.differ(compared.subject(queue, file_name(first)), lost)
     if totals["lagging"]:
         judge_lag(run, totals["lagging"], dispatched or 0)
     for name, text in _NOTES.items():
@@ -176,29 +175,26 @@ def _deleted(run: Verification, compared: QueuesCompared) -> set[TopicQueue]:
     births: dict[str, int] = {}
     for queue in compared.created_anew:
         firsts = [one.first_expected for one in compared.results.get(queue, {}).values()]
-        first = min((offset for offset in firsts if offset is not None), default=-1)
-        births[queue[0]] = max(births.get(queue[0], -1), first)
-    deleted = set()
-    for queue, results in compared.results.items():
-        lasts = [one.last_expected for one in results.values() if one.last_expected is not None]
-        is_over = max(lasts, default=-1) < births.get(queue[0], -1) or bool(topics and queue[0] not in topics)
-        if is_over or queue[0].startswith(LITE_PREFIX):
-            deleted.add(queue)
-    return deleted
+        births[queue[0]] = max(births.get(queue[0], -1), min((first for first in firsts if first >= 0), default=-1))
+    return {
+        (topic, queue_id)
+        for (topic, queue_id), results in compared.results.items()
+        if max(one.last_expected for one in results.values()) < births.get(topic, -1)
+        or (topics and topic not in topics)
+        or topic.startswith(LITE_PREFIX)
+    }
 
 
 def _judge_file(
     run: Verification, compared: QueuesCompared, result: ComparedQueueFile, totals: Counter[str], *, is_last: bool
 ) -> None:
-    file, units, verdicts = result.file, result.units, run.verdicts
-    subject = compared.subject(file.queue, file.base)
+    file, verdicts = result.file, run.verdicts
+    subject = compared.subject(file.queue, file_name(file.base))
     totals["files"] += result.size is not None
-    if units is None:
-        if result.size or not is_last:  # an empty last file is a question of the next start
-            verdicts.differ(subject, Finding("wrong_size", expected="the length of all others", found=result.size))
+    totals.update(result.units.counts)
+    if result.size == 0 and is_last:  # a question of the next start
         return
-    totals.update(units.counts)
-    for one in units.differences:
+    for one in result.units.differences:
         if result.size is None:
             verdicts.differ(subject, Finding("missing_file", expected=f"{one.count} units"))
         elif one.cause == "extra_unit" and not file.pre_blanks and not len(file.slices):
@@ -209,7 +205,7 @@ def _judge_file(
                 verdicts.differ(subject, Finding("extra_file", found=f"{one.count} units of messages of the log"))
         else:
             verdicts.differ(subject, one)
-    for one in units.hazards if result.size is not None else ():
+    for one in result.units.hazards:
         if one.cause == "units_beyond_log" and run.cut:
             totals["after_cut"] += one.count
         else:

@@ -82,8 +82,7 @@ def compare_index(run: Verification) -> IndexCompared:
                 advice=REPAIR,
             )
     ends = [None, *(header.end_timestamp for header in heads.values())]
-    checks = [IndexCheck(path, end) for path, end in zip(heads, ends, strict=False)]
-    checks[-1:] = [replace(check, growing=run.unclean) for check in checks[-1:]]
+    checks = [IndexCheck(path, ends[at], run.unclean and at == len(heads) - 1) for at, path in enumerate(heads)]
     staged = (scan.staged.entries for scan in reading.scans)
     sources = tuple((entries.path, entries.count) for entries in staged if entries.count)
     sizes = store.settings.number(SLOTS), store.settings.number(ENTRIES)
@@ -122,26 +121,24 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     verdicts, comparisons = run.verdicts, [one for _, one in compared.files]
     with Readers() as readers:
         explained = _judge_sequence(run, compared, compared.task.rows(readers), dispatched)
-    for kind, text in (
-        ("doubled", "index entries are there twice, as after a crash"),
-        ("tags", "tags are not indexed: those files are of a broker before 5.4.0"),
-        ("lost", "index entries are of messages that damage took from the log"),
-        ("old", "index entries are of messages before the log: retention deleted them, or they are lost"),
-    ):
-        verdicts.note_count(explained[kind], text)
     reach, end = max((one.header["end_phy_offset"] for one in comparisons), default=-1), run.log.end
-    if run.cut:
-        text = "index entries belong to messages after the part of the log that was read"
-        verdicts.note_count(explained["beyond"], text)
-    elif reach >= end:
+    if reach >= end and not run.cut:
         verdicts.warn(
             Subject(INDEX, compared.files[-1][0].path),
             "index_beyond_log",
             f"the index reaches offset {reach}, past the end of the log at {end}: no new message before that offset is "
             "indexed",
             advice=REPAIR,
-            entries=explained["beyond"],
+            entries=explained.pop("beyond", 0),
         )
+    for kind, text in (
+        ("doubled", "index entries are there twice, as after a crash"),
+        ("tags", "tags are not indexed: those files are of a broker before 5.4.0"),
+        ("lost", "index entries are of messages that damage took from the log"),
+        ("old", "index entries are of messages before the log: retention deleted them, or they are lost"),
+        ("beyond", "index entries belong to messages after the part of the log that was read"),
+    ):
+        verdicts.note_count(explained[kind], text)
     run.compared.update(index_files=len(comparisons), index_entries=sum(one.compared for one in comparisons))
 
 

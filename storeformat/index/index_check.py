@@ -114,15 +114,14 @@ class IndexFileComparer:
     def compare(self) -> IndexComparison:
         result = self.result
         result.entries = min(max(result.header["index_count"], 1), self._most) - 1
-        number, row = 1, 0
+        number, row, first = 1, 0, self._entries(1, min(CHUNK, result.entries))
+        if len(first):
+            row, self._begin = self._first_row(first), self._time_of(first[0], result.header["begin_timestamp"])
         while number <= result.entries:
             wanted = min(CHUNK, result.entries + 1 - number)
             entries = self._entries(number, wanted)
             if len(entries) < wanted:  # counted, but never written
                 result.entries = number + len(entries) - 1
-            if number == 1 <= len(entries):
-                row = self._first_row(entries)
-                self._begin = self._time_of(entries[0], result.header["begin_timestamp"])
             rows = self._rows.read(row, min(row + CHUNK, self._rows.total))
             entries, rows = self._between_records(entries, number, rows, row)
             if len(entries):
@@ -239,15 +238,13 @@ class IndexFileComparer:
                 expected[f"{edge}_timestamp"] = self._time_of(entry, stored[f"{edge}_timestamp"])
                 expected[f"{edge}_phy_offset"] = int(entry["phy_offset"])
         else:
+            begin = stored["begin_timestamp"] if self._check.previous_end is None else self._check.previous_end
+            expected |= {"begin_timestamp": begin, "end_timestamp": begin, "end_phy_offset": stored["begin_phy_offset"]}
             expected["index_count"] = min(max(stored["index_count"], 0), 1)
-            if self._check.previous_end is not None:
-                expected["begin_timestamp"] = self._check.previous_end
-            expected |= {"end_timestamp": expected["begin_timestamp"], "end_phy_offset": stored["begin_phy_offset"]}
-        for name in expected:
-            if stored[name] != expected[name]:
+        for name, value in expected.items():
+            if stored[name] != value:
                 position = HEADER.fields[name][1]  # type: ignore[index]
-                found = {name: stored[name]}
-                self.result.differences.add(Finding("wrong_header", 1, position, {name: expected[name]}, found))
+                self.result.differences.add(Finding("wrong_header", 1, position, {name: value}, {name: stored[name]}))
 
 
 def _pair(rows: Structs, record: Int64s, offsets: Int64s, hashes: Int32s) -> tuple[Bools, Bools]:

@@ -38,6 +38,8 @@ from storeformat.arrays import Bools, Int64s, LogExtent, Structs, as_fields
 from storeformat.errors import LISTED
 from storeformat.queues import batch_consume_queue, consume_queue
 
+_ENDLESS = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -90,11 +92,8 @@ def compare_units(
     pre_blank = np.zeros(len(found), bool) if is_batch else consume_queue.is_pre_blank(found)
     head, own_units = places < own.start, (places >= own.start) & (places < own.stop)
     equal = own_units & ~fillers & (found == expected)
-    lagging = own_units & ~equal
-    if dispatched is None:
-        lagging[:] = False
-    else:
-        lagging &= np.logical_or.accumulate(own_units & (expected["phy_offset"] >= dispatched))
+    until = _ENDLESS if dispatched is None else dispatched
+    lagging = own_units & ~equal & np.logical_or.accumulate(own_units & (expected["phy_offset"] >= until))
     required = head | (own_units & ~lagging)
     after = ~required & ~equal
     message = valid & ~pre_blank
@@ -158,13 +157,12 @@ def compare_pairs(
     extra = ~np.isin(found.queue_offsets, expected.queue_offsets, assume_unique=True, kind="sort")
     values = np.zeros_like(expected.values)
     values[there] = found.values[~extra]  # both ascend
-    endless = np.iinfo(np.int64).max
-    until = endless if dispatched is None else dispatched
+    until = _ENDLESS if dispatched is None else dispatched
     required = expected.values["phy_offset"].astype(np.int64) < until
     differs = ~there | (values != expected.values)
     offsets = found.values["phy_offset"].astype(np.int64)
     old = offsets < log.begin
-    beyond = extra & ~old & (found.queue_offsets > (endless if last is None else last))
+    beyond = extra & ~old & (found.queue_offsets > (_ENDLESS if last is None else last))
     surplus = extra & ~old & ~beyond & (offsets < until) & ~log.lost(offsets)
     return UnitComparison(
         differences=(

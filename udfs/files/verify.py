@@ -16,7 +16,7 @@ from storeformat.log.segments import Segment, segment_with
 from storeformat.message import SCHEDULE_TOPIC
 from storeformat.queues import consume_queue, consume_queue_ext
 from storeformat.queues.batch_consume_queue import UNIT as BATCH_UNIT
-from storeformat.queues.queue_check import UnitComparison, compare_units
+from storeformat.queues.queue_check import Finding, UnitComparison, compare_units
 from storeformat.record.decode import DecodeRules, decode
 from storeformat.record.dispatch import DispatchRules, tags_codes
 from storeformat.storage import files, locations
@@ -29,15 +29,15 @@ _INT32_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ComparedQueueFile:
-    """Result for one file; ``size`` is None if it is missing, ``units`` None if its length is wrong.
-    ``first_expected``, ``last_expected``: commit-log offsets of its first and last unit by the log.
+    """Result for one file; ``size`` is None if it is missing. ``first_expected``, ``last_expected``: commit-log offsets
+    of its first and last unit by the log, -1 for none.
     """
 
     file: PlannedQueueFile
     size: int | None
-    units: UnitComparison | None
-    first_expected: int | None
-    last_expected: int | None
+    units: UnitComparison
+    first_expected: int
+    last_expected: int
 
 
 @dataclass(frozen=True)
@@ -72,20 +72,17 @@ class CompareQueueFiles:
         expected = np.zeros(len(found), kind)
         if kind == consume_queue.UNIT:
             expected[: own.start] = np.frombuffer(consume_queue.PRE_BLANK, kind)
-        at = own.start
-        for piece in staged_units(file, readers, kind):
-            expected[at : at + len(piece)] = piece
-            at += len(piece)
-        ends = (int(expected["phy_offset"][own[0]]), int(expected["phy_offset"][own[-1]])) if own else (None, None)
+        expected[own.start : own.stop] = np.concatenate([np.zeros(0, kind), *staged_units(file, readers, kind)])
+        ends = expected["phy_offset"][[own[0], own[-1]]].tolist() if own else (-1, -1)
         if size not in (None, self.file_size):
-            return ComparedQueueFile(file, size, None, *ends)
+            wrong = Finding("wrong_size", expected="the length of all others", found=size)
+            return ComparedQueueFile(file, size, UnitComparison((wrong,)), *ends)
         fillers = np.zeros(len(found), bool)
         fillers[own.start : own.stop] = np.repeat(file.slices.table["filler"], file.slices.table["count"])
         other_codes = self._accept_tags_codes(file, expected, found, readers)
         compared = compare_units(
             expected, found, own, fillers, self.log,
-            lambda units: self._are_records(units, readers),
-            self.dispatched,
+            lambda units: self._are_records(units, readers), self.dispatched,
         )  # fmt: skip
         compared.counts.update(other_codes)
         return ComparedQueueFile(file, size, compared, *ends)
