@@ -206,10 +206,8 @@ class IndexFileComparer:
         row, self.result.first_time_diff = self.result.rows.start, stored
         if self._check.previous_end is None:
             return 0 if row == 0 and self._log.begin == 0 else stored
-        ends = [self._check.previous_end]
-        if row > 0:  # the file before was lost and made again
-            ends.append(int(self._rows.read(row - 1, row)["store_timestamp"][0]))
-        allowed = [index_file.time_diff(self._begin, end) for end in ends]
+        if_made_again = self._rows.read(max(row - 1, 0), row)["store_timestamp"].tolist()  # the file before was lost
+        allowed = [index_file.time_diff(self._begin, end) for end in (self._check.previous_end, *if_made_again)]
         return stored if stored in allowed else allowed[-1]
 
     def _check_slots(self) -> None:
@@ -263,4 +261,4 @@ def _pair(rows: Structs, record: Int64s, offsets: Int64s, hashes: Int32s) -> tup
     times_held = np.searchsorted(entry_keys, ascending, "right") - np.searchsorted(entry_keys, ascending)
     held = np.zeros(len(rows), bool)
     held[order] = np.arange(len(rows)) - np.searchsorted(ascending, ascending) < times_held
-    return np.isin(keys, row_keys), held
+    return ascending[np.minimum(np.searchsorted(ascending, keys), len(rows) - 1)] == keys, held

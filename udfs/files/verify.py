@@ -106,9 +106,8 @@ class CompareQueueFiles:
         same = (found["phy_offset"] == expected["phy_offset"]) & (found["size"] == expected["size"])
         same[: file.pre_blanks] = False
         other = np.flatnonzero(same & (codes != wanted))
-        accepted = {
-            "ext": self._found_in_ext(file, other[consume_queue_ext.is_address(codes[other])], codes, wanted, readers)
-        }
+        addresses = other[consume_queue_ext.is_address(codes[other])]
+        accepted = {"ext": self._found_in_ext(file, addresses, codes, wanted, readers)}
         if file.queue[0] == SCHEDULE_TOPIC:
             times = other[wanted[other] > _INT32_MAX]
             accepted["delays"] = times[(codes[times] > _INT32_MAX) & ((codes - wanted)[times] % 1000 == 0)]
