@@ -31,14 +31,7 @@ from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
 from storeformat.storage.rocksdb import CURRENT
 from storeformat.store.config_files import TOPICS_JSON, read_config
-from storeformat.store.layout import (
-    BATCH_CONSUME_QUEUE,
-    LOCK,
-    QueueDirectory,
-    file_name,
-    is_file_name,
-    queue_directories,
-)
+from storeformat.store.layout import BATCH_CONSUME_QUEUE, LOCK, file_name, is_file_name, queue_directories
 from storeformat.store.recovery import recovered_from
 from udfs.files.build import PlannedQueueFile, queue_file_sizes
 from udfs.files.rocksdb_pairs import ComparedPart, ComparePairs, QueueEnds, QueuePart, UnitSlice
@@ -123,8 +116,8 @@ def first_place(run: Verification, queue: TopicQueue) -> int:
     the store's own tell how many are of messages that retention took.
     """
     place, file_size = 0, queue_file_sizes(run.store.settings)[BATCH_CONSUME_QUEUE]
-    path = locations.join(run.store.root, BATCH_CONSUME_QUEUE, queue[0], str(queue[1]))
-    for entry in QueueDirectory(queue[0], str(queue[1]), path).files() if run.reading.begin else ():
+    directories = queue_directories(run.store.root, BATCH_CONSUME_QUEUE, {queue[0]}) if run.reading.begin else ()
+    for entry in (entry for one in directories if one.queue_id == queue[1] for entry in one.files()):
         if entry.size != file_size or int(entry.name) % file_size:
             continue
         units = batch_consume_queue.parse_units(files.read_bytes(entry.path, MAPPED_FILE))

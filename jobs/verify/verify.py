@@ -37,7 +37,7 @@ from jobs.spark.runner import Runner
 from jobs.verify.differences import Subject, Verdicts, Verification
 from jobs.verify.judge_queues import compare_queues, first_place, judge_queues, judge_rocksdb
 from storeformat.index import index_file
-from storeformat.index.index_check import IndexCheck, IndexComparison, Rows
+from storeformat.index.index_check import IndexCheck, IndexComparison
 from storeformat.queues.queue_check import Finding
 from storeformat.storage import files, locations
 from storeformat.storage.broker_lock import is_live
@@ -117,14 +117,57 @@ def _read_heads(store: OpenedStore, verdicts: Verdicts) -> dict[str, index_file.
 
 
 def judge_index(run: Verification, compared: IndexCompared, dispatched: int | None) -> None:
-    """Judge the comparison. ``dispatched``: offset below which all entries must exist, None for the whole log."""
-    verdicts, comparisons = run.verdicts, [one for _, one in compared.files]
+    """Judge file by file, and the log's rows between them. ``dispatched``: offset below which all entries must exist,
+    None for the whole log.
+    """
+    verdicts, segment_size = run.verdicts, run.store.settings.number(SEGMENT_SIZE)
+    capacity, explained = run.store.settings.number(ENTRIES) - 1, Counter[str]()
+    row, before, subject, with_tags = 0, IndexComparison(), Subject(INDEX), False
     with Readers() as readers:
-        explained = _judge_sequence(run, compared, compared.task.rows(readers), dispatched)
-    reach, end = max((one.header["end_phy_offset"] for one in comparisons), default=-1), run.log.end
+        rows = compared.task.rows(readers)
+        for check, one in compared.files:
+            subject = Subject(INDEX, check.path)
+            if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
+                one.differences.add(Finding("missing_key", absent, expected="entries of tags"))
+            explained.update(one.explained)
+            verdicts.differ(subject, *one.differences.values())
+            if not one.rows:
+                continue
+            gap = IndexComparison(with_tags=one.with_tags and (with_tags or not before.rows))
+            gap.miss_all(rows, row, one.rows.start)
+            explained.update(gap.explained)
+            missing, again = gap.missing, min(row, one.rows.stop) - one.rows.start
+            last, first = rows.read(max(one.rows.start - 1, 0), one.rows.start + 1)["offset"][[0, -1]].tolist()
+            is_segment_start = first // segment_size != last // segment_size
+            if again > 0 and row <= rows.find(first + 1):
+                explained["doubled"] += again
+            elif again > 0:
+                verdicts.differ(subject, Finding("extra_entry", again, found="entries that another file holds"))
+            elif missing and is_segment_start and (before.rows or one.first_time_diff == 0):
+                verdicts.warn(
+                    subject,
+                    "index_gap",
+                    f"messages before offset {first} are not indexed: a broker lost this part of the index in a crash "
+                    "and began again at the start of a segment; queries by key do not find them",
+                    advice=REPAIR,
+                    entries=missing,
+                )
+            else:
+                _miss(run, subject, gap, missing % capacity == 0)
+            row, before, with_tags = max(row, one.rows.stop), one, with_tags or one.with_tags
+        stop = rows.total if dispatched is None else max(rows.find(dispatched), row)
+        rest, lag = (IndexComparison(with_tags=with_tags) for _ in range(2))
+        rest.miss_all(rows, row, stop)
+        lag.miss_all(rows, stop, rows.total)
+    explained.update(rest.explained)
+    if lagging := lag.missing:
+        verdicts.notes.append(f"the index lags: {lagging} entries are not made yet")
+    _miss(run, subject, rest, not before.rows or before.entries >= capacity)
+    comparisons, end = [one for _, one in compared.files], run.log.end
+    reach = max((one.header["end_phy_offset"] for one in comparisons), default=-1)
     if reach >= end and not run.cut:
         verdicts.warn(
-            Subject(INDEX, compared.files[-1][0].path),
+            subject,
             "index_beyond_log",
             f"the index reaches offset {reach}, past the end of the log at {end}: no new message before that offset is "
             "indexed",
@@ -140,53 +183,6 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     ):
         verdicts.note_count(explained[kind], text)
     run.compared.update(index_files=len(comparisons), index_entries=sum(one.compared for one in comparisons))
-
-
-def _judge_sequence(run: Verification, compared: IndexCompared, rows: Rows, dispatched: int | None) -> Counter[str]:
-    """Judge file by file, and the log's rows between them. Returns what is explained."""
-    verdicts, segment_size = run.verdicts, run.store.settings.number(SEGMENT_SIZE)
-    capacity = run.store.settings.number(ENTRIES) - 1
-    explained = Counter[str]()
-    row, before, subject, with_tags = 0, IndexComparison(), Subject(INDEX), False
-    for check, one in compared.files:
-        subject = Subject(INDEX, check.path)
-        if with_tags and (absent := one.explained.pop("tags", 0)):  # from the upgrade on none may be absent
-            one.differences.add(Finding("missing_key", absent, expected="entries of tags"))
-        explained.update(one.explained)
-        verdicts.differ(subject, *one.differences.values())
-        if not one.rows:
-            continue
-        gap = IndexComparison(with_tags=one.with_tags and (with_tags or not before.rows))
-        gap.miss_all(rows, row, one.rows.start)
-        explained.update(gap.explained)
-        missing, again = gap.missing, min(row, one.rows.stop) - one.rows.start
-        last, first = rows.read(max(one.rows.start - 1, 0), one.rows.start + 1)["offset"][[0, -1]].tolist()
-        is_segment_start = first // segment_size != last // segment_size
-        if again > 0 and row <= rows.find(first + 1):
-            explained["doubled"] += again
-        elif again > 0:
-            verdicts.differ(subject, Finding("extra_entry", again, found="entries that another file holds"))
-        elif missing and is_segment_start and (before.rows or one.first_time_diff == 0):
-            verdicts.warn(
-                subject,
-                "index_gap",
-                f"messages before offset {first} are not indexed: a broker lost this part of the index in a crash and "
-                "began again at the start of a segment; queries by key do not find them",
-                advice=REPAIR,
-                entries=missing,
-            )
-        else:
-            _miss(run, subject, gap, missing % capacity == 0)
-        row, before, with_tags = max(row, one.rows.stop), one, with_tags or one.with_tags
-    stop = rows.total if dispatched is None else max(rows.find(dispatched), row)
-    rest, lag = (IndexComparison(with_tags=with_tags) for _ in range(2))
-    rest.miss_all(rows, row, stop)
-    lag.miss_all(rows, stop, rows.total)
-    explained.update(rest.explained)
-    if lagging := lag.missing:
-        verdicts.notes.append(f"the index lags: {lagging} entries are not made yet")
-    _miss(run, subject, rest, not before.rows or before.entries >= capacity)
-    return explained
 
 
 def _miss(run: Verification, subject: Subject, gap: IndexComparison, whole_files: bool) -> None:

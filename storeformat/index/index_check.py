@@ -173,7 +173,13 @@ class IndexFileComparer:
         lost = ~known & ~old & ~beyond & log.lost(offsets)
         again = int(known.sum()) - int(held.sum())
         result.explained.update(doubled=again, old=int(old.sum()), beyond=int(beyond.sum()), lost=int(lost.sum()))
-        self._note_held(rows, row, held)
+        if len(places := np.flatnonzero(held)):
+            low, high = 0 if result.rows else int(places[0]), int(places[-1]) + 1
+            if result.rows:
+                result.miss_all(self._rows, result.rows.stop, row)
+            result.miss(rows[low:high], held[low:high])
+            result.rows = range(result.rows.start if result.rows else row + low, row + high)
+            result.last_offset = int(rows["offset"][high - 1])
         expected, times = np.empty(len(entries), ENTRY), np.zeros(len(entries), np.int64)
         times[known] = rows["store_timestamp"][record[known]]
         numpy_kernels.put_entries(hashes & 0x7FFFFFFF, offsets, times, self._begin, number, self._table, expected)
@@ -190,16 +196,6 @@ class IndexFileComparer:
             *first_of("wrong_entry", early, positions, None, entries),
             *first_of("extra_entry", extra, positions, None, entries),
         )
-
-    def _note_held(self, rows: Structs, row: int, held: Bools) -> None:
-        places, result = np.flatnonzero(held), self.result
-        if len(places):
-            low, high = 0 if result.rows else int(places[0]), int(places[-1]) + 1
-            if result.rows:
-                result.miss_all(self._rows, result.rows.stop, row)
-            result.miss(rows[low:high], held[low:high])
-            result.rows = range(result.rows.start if result.rows else row + low, row + high)
-            result.last_offset = int(rows["offset"][high - 1])
 
     def _first_time_diff(self, stored: int) -> int:
         """The first entry's time difference, which counts from the end of the file before."""
