@@ -32,8 +32,6 @@ hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max
 hypothesis.settings.register_profile("many", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("fixed")
 
-NEWEST_BROKER = "5.5.0"
-
 QUICK = (
     "spark.sql.shuffle.partitions=2",
     "spark.databricks.delta.snapshotPartitions=2",
@@ -67,9 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks = {mark.name for mark in item.iter_markers()}
         if hasattr(getattr(item, "function", None), "hypothesis"):
             item.add_marker("property")
-        if marks & RELEASE_MARKS and not ("daily" in marks and "slow" not in marks and NEWEST_BROKER in values):
+        if marks & RELEASE_MARKS:
             item.add_marker("release")
-    heavy = {item.path for item in items if item.get_closest_marker("spark") or item.get_closest_marker("daily")}
+    heavy = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: ("spark" not in getattr(item, "fixturenames", ()), item.path not in heavy))
     if seed := config.getoption("--shuffle"):
         drawn: dict[str, str] = {}

@@ -143,7 +143,6 @@ def topics_were_forgotten(served: Served, crashed: Crashed) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------- while it was alive
-@pytest.mark.daily
 class TestBeforeTheCrash:
     def test_the_broker_had_served_all_that_was_sent(self, crashed: Crashed) -> None:
         assert missing(crashed.answers, crashed.sent) == []
@@ -181,14 +180,12 @@ def serving(request: pytest.FixtureRequest) -> Served:
 
 
 class TestTheShortPath:
-    @pytest.mark.daily
     def test_rebuilt_files_are_those_of_the_broker(self, crashed: Crashed, recovered: Served) -> None:
         queues, index, log = recovered.published
         assert queues == crashed.queues
         assert list(index.values()) == list(crashed.index.values()), "index files, whatever their names"
         assert log == crashed.log
 
-    @pytest.mark.daily
     def test_a_start_changes_no_file_and_truncates_nothing(self, recovered: Served) -> None:
         assert recovered.started == recovered.published
         assert "last shutdown normally" in recovered.store_log
@@ -203,7 +200,6 @@ class TestTheShortPath:
         assert len(after) == len(before)
 
 
-@pytest.mark.daily
 class TestServing:
     def test_every_answer_is_the_same(self, crashed: Crashed, serving: Served) -> None:
         """A lost configuration is not given back the highest queues of a topic that never had a message."""

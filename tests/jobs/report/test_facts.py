@@ -261,7 +261,13 @@ def usual(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 
 @pytest.mark.parametrize(
     "columns",
-    [[], ["broker", "store_date"], ["topic"], ["topic", "queue_id"], ["cluster"], ["store_timestamp"]],
+    [
+        [],
+        ["broker", "store_date"],
+        ["topic"],
+        ["cluster"],
+        *(pytest.param(more, marks=pytest.mark.slow) for more in (["topic", "queue_id"], ["store_timestamp"])),
+    ],
     ids=str,
 )
 def test_columns_that_divide_a_table(

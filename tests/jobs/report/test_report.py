@@ -242,19 +242,17 @@ def waiting_messages() -> LogBuilder:
     return log
 
 
+def asked(table: Path, *topics: str) -> Report:
+    options = ReportOptions(table=str(table), topics=tuple(map(TopicFilter.parse, topics)), checks=True)
+    return report.run(options, Reporter(quiet=True))
+
+
 @pytest.mark.spark
-def test_messages_that_stand_in_other_topics_are_their_topics(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_stand_in_other_topics_are_their_topics(spark: SparkSession, tmp_path: Path) -> None:
     log, table = waiting_messages(), tmp_path / "t"
     load_here(log.write(tmp_path / "s"), table, with_bodies=True)
     numbers = [number for number in range(90) if number % 3]
-
-    def asked(*topics: str) -> Report:
-        options = ReportOptions(table=str(table), topics=tuple(map(TopicFilter.parse, topics)), checks=True)
-        return report.run(options, Reporter(quiet=True))
-
-    found = asked("orders")
+    found = asked(table, "orders")
     outcomes, kinds = Counter[str](), Counter[str]()
     for row in found["checks"]["transactions"]:
         outcomes[row["outcome"]] += row["transactions"]
@@ -270,16 +268,25 @@ def test_messages_that_stand_in_other_topics_are_their_topics(
     assert (found["messages"], found["bytes"]) == (len(mine), sum(one.size for one in mine))
     assert found["checks"]["gaps"] == found["checks"]["clock_steps"] == []
 
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_several_topics_and_retry_topics_are_parts_of_all(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    load_here(waiting_messages().write(tmp_path / "s"), table, with_bodies=True)
+
     def those_of_real_topics(session: SparkSession, by: str, *, checks: bool, without: tuple[str, ...]) -> Facts:
         return measure(session, by, checks=checks, without=(*without, "duplicates", "gaps", "clock_steps"))
 
     monkeypatch.setattr(report, "measure", those_of_real_topics)
-    both, everything = asked("orders", "pay")["checks"], asked()["checks"]
+    both, everything = asked(table, "orders", "pay")["checks"], asked(table)["checks"]
     assert [both[name] for name in BY_REAL_TOPIC] == [everything[name] for name in BY_REAL_TOPIC]
-    of_group = asked("%RETRY%g1")["checks"]
+    of_group = asked(table, "%RETRY%g1")["checks"]
     retries = [row for row in everything["retries"] if (row["consumer_group"], row["kind"]) == ("g1", "retry")]
     assert (of_group["retries"], of_group["transactions"]) == (retries, [])
-    part = asked("orders:0")
+    part = asked(table, "orders:0")
     assert part["checks"].keys() == {"clocks_ahead"}
     assert part.to_text().count("not judged with this --topic") == len(BY_REAL_TOPIC)
 

@@ -60,7 +60,7 @@ sys.exit(command_line.main(["demo"], {{"demo": job}}))
         (signal.SIGINT, True, "begun"),  # Ctrl-C while the JVM starts
         pytest.param(signal.SIGINT, True, "started", marks=pytest.mark.slow),  # Ctrl-C while tasks run
         (signal.SIGTERM, False, "started"),  # a scheduler ends it
-        (signal.SIGKILL, False, "started"),  # even then nothing stays
+        pytest.param(signal.SIGKILL, False, "started", marks=pytest.mark.slow),  # even then nothing stays
     ],
 )
 def test_a_signal_leaves_no_process_and_no_file(

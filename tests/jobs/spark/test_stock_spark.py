@@ -22,7 +22,8 @@ QUICK = ("--conf", "spark.ui.enabled=false", "--driver-java-options", "-XX:Tiere
 
 @pytest.mark.spark
 @pytest.mark.golden
-@pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[1,1,1024]", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,1,1024]"])
 def test_a_rebuild(master: str, tmp_path: Path) -> None:
     (store,) = golden.stores("base-clean-5.3.3")
     root = golden.unpack(store)
