@@ -184,9 +184,6 @@ def test_segments_of_zeros_are_passed_over(segments: list[Segment]) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- store signs
-CONSUME_QUEUE = "mappedFileSizeConsumeQueue"
-
-
 def put(root: Path, path: str, content: bytes) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_bytes(content)

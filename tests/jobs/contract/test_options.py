@@ -109,15 +109,10 @@ def test_paths(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         (ov.natural, "17", 17),
         (ov.positive, "1", 1),
         (ov.name, " n ", " n "),
-        *(
-            (ov.milliseconds, moment, 1626079567052)
-            for moment in (
-                "1626079567052",
-                "2021-07-12T08:46:07.052Z",
-                "2021-07-12T08:46:07.052+00:00",
-                "2021-07-12 10:46:07.052+02:00",
-            )
-        ),
+        (ov.milliseconds, "1626079567052", 1626079567052),
+        (ov.milliseconds, "2021-07-12T08:46:07.052Z", 1626079567052),
+        (ov.milliseconds, "2021-07-12T08:46:07.052+00:00", 1626079567052),
+        (ov.milliseconds, "2021-07-12 10:46:07.052+02:00", 1626079567052),
         (ov.milliseconds, "-5", -5),
         (ov.milliseconds, "1969-12-31T23:59:59.999Z", -1),
         (ov.paths, " a , ~x,, b ", ("a", "~x", "b")),
@@ -138,6 +133,7 @@ def test_values(read: Callable[[str], Any], text: str, value: object) -> None:
     assert read(text) == value
 
 
+UNKNOWN = "brokers know no setting"
 NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as 2026-01-31T23:59:59.123Z"
 
 
@@ -155,23 +151,21 @@ NEITHER = " is neither milliseconds since 1970 nor a time with its zone, such as
         (ov.path, "s3://", "s3:// is incomplete: it has a scheme and no path"),
         (ov.path, "hdfs:/x", "hdfs:/x has one slash after its scheme; a URI has two, a local path ./ first"),
         (ov.paths, " , ", "the path is empty"),
-        (ov.paths, "a,s3:///", "s3:/// is incomplete: it has a scheme and no path"),
         (ov.name, " ", "the name is empty"),
         (ov.setting, "maxIndexNum", "'maxIndexNum' is not name=value"),
         (ov.setting, "=5", "'=5' is not name=value"),
-        (ov.setting, "maxIndexNun=5", "brokers know no setting 'maxIndexNun'; is it maxIndexNum?"),
+        (ov.setting, "maxIndexNun=5", f"{UNKNOWN} 'maxIndexNun'; is it maxIndexNum?"),
         (
             ov.setting,
             "enableLm=5",
-            "brokers know no setting 'enableLm'; is it enableLmq or enableLmqStats or enableLmqQuota?",
+            f"{UNKNOWN} 'enableLm'; is it enableLmq or enableLmqStats or enableLmqQuota?",
         ),
-        (ov.setting, "qqqqqqqqqq=5", "brokers know no setting 'qqqqqqqqqq'"),
+        (ov.setting, "qqqqqqqqqq=5", f"{UNKNOWN} 'qqqqqqqqqq'"),
         (ov.topic_filter, " ", "a topic needs a name"),
         (ov.topic_filter, "T:x", "'T:x' is not a topic; one queue is TOPIC:QUEUE"),
-        (ov.topic_filter, "T::1", "'T::1' is not a topic; one queue is TOPIC:QUEUE"),
+        (ov.topic_filter, "a/b", "'a/b' is not a topic; one queue is TOPIC:QUEUE"),
         (ov.time_zone, "Mars/Phobos", "Mars/Phobos: no such time zone"),
         (ov.time_zone, "../etc", "../etc: no such time zone"),
-        (ov.topic_filter, "a/b", "'a/b' is not a topic; one queue is TOPIC:QUEUE"),
         (ov.topic_filter, "..:1", "'..:1' is not a topic; one queue is TOPIC:QUEUE"),
         (ov.topic_filter, "a\0", r"'a\x00' is not a topic; one queue is TOPIC:QUEUE"),
         (ov.artefacts, "index,b,a", "'a' is not one of consumequeue, index, checkpoint, consumer-offsets"),

@@ -32,15 +32,6 @@ pytestmark = pytest.mark.golden
 
 
 # --------------------------------------------------------------------------------------------------------- judge queues
-@pytest.mark.parametrize("byte", range(20))
-def test_a_bit_in_each_byte_of_a_unit(root: Path, byte: int) -> None:
-    flip(root / FIRST_FILE, 3 * 20 + byte, 0x10)
-    difference = only(root, "wrong_unit", FIRST_FILE, 60)
-    assert (difference["artefact"], difference["topic"], difference["queue_id"]) == ("consumequeue", "A", 0)
-    wrong = [name for name, value in difference["expected"].items() if value != difference["found"][name]]
-    assert wrong == ["phy_offset" if byte < 8 else "size" if byte < 12 else "tags_code"]
-
-
 def last_file(root: Path) -> Path:
     return max((root / QUEUE).iterdir())
 
@@ -228,17 +219,6 @@ def batch(tmp_path: Path) -> tuple[golden.GoldenStore, Path, Path]:
     return store, root, min(path for path in (root / "batchconsumequeue").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("byte", range(46))
-def test_a_bit_in_each_byte_of_a_batch_unit(batch: tuple[golden.GoldenStore, Path, Path], byte: int) -> None:
-    store, root, file = batch
-    flip(file, 46 + byte, 0x20)
-    found = verify_here(root, store.settings).verdicts
-    assert found.counts == {"wrong_unit": 1}
-    difference = found.differences[0]
-    assert (difference["artefact"], difference["position"]) == ("batchconsumequeue", 46)
-    assert difference["file"] == file.relative_to(root).as_posix()
-
-
 def test_batch_queue_after_retention(batch: tuple[golden.GoldenStore, Path, Path]) -> None:
     """Units of deleted messages stay in front, and the others keep their places."""
     store, root, file = batch
@@ -327,14 +307,6 @@ def test_of_a_healthy_store_nothing_is_said(root: Path, killed: bool) -> None:
         (root / "abort").touch()
     found = verdicts(root)
     assert (found.counts, found.differences, found.hazard_counts, found.hazards, found.notes) == ({}, [], {}, [], [])
-
-
-@pytest.mark.parametrize(("which", "byte"), [(5, byte) for byte in range(40)] + [(0, byte) for byte in range(3, 40, 4)])
-def test_a_bit_in_each_byte_of_a_header(root: Path, which: int, byte: int) -> None:
-    file = index_files(root)[which]
-    flip(file, byte, 0x02)
-    position = byte // 8 * 8 if byte < 32 else byte // 4 * 4
-    only(root, "wrong_header", f"index/{file.name}", position)
 
 
 @pytest.mark.parametrize("which", [0, 1, 7, -1])
