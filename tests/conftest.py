@@ -27,7 +27,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # The same examples in each run, which is never red by chance. `.ci/release long` draws others by its seed, and more.
 # Machines that build are slow at times; a slow example is no failure.
-hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.register_profile("few", deadline=None, derandomize=True, max_examples=10)
 hypothesis.settings.register_profile("many", deadline=None, max_examples=500)
 hypothesis.settings.load_profile("fixed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from answers.frozen_answers import answers_of, frozen, origins, sample
 
-SAMPLE = sample(60, "daily")
+SAMPLE = sample(40, "daily")
 
 
 @pytest.mark.thorough

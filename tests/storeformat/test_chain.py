@@ -238,7 +238,7 @@ def slow_walk(
 
 @pytest.mark.usefixtures("each_kernels")
 @pytest.mark.parametrize("as_broker", [False, True])
-@pytest.mark.parametrize("left", [4, 8, 91])
+@pytest.mark.parametrize("left", [4, pytest.param(8, marks=pytest.mark.slow), 91])
 @pytest.mark.parametrize("head", ["zeros", "blank", "short blank", "long blank", "small", "large", "magic", "half"])
 def test_every_end_is_that_of_a_slow_walk(tmp_path: Path, left: int, head: str, as_broker: bool) -> None:
     """Stop and limit at every record and BLANK, one byte before and one after; and what may stand at the end, where

@@ -61,7 +61,7 @@ def placed() -> tuple[LogBuilder, list[Placed]]:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("store", golden.stores(lambda store: store.is_plain)[::4], ids=str)
+@pytest.mark.parametrize("store", golden.stores(lambda store: store.is_plain)[::8], ids=str)
 def test_a_real_store_lists_what_its_log_has(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline_store, "_BYTES_AT_A_TIME", 30_000)
     root = golden.unpack(store)

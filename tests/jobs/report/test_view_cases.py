@@ -187,7 +187,7 @@ def registered(spark: SparkSession, rows: list[Row], names: Sequence[str] = view
     return other
 
 
-@pytest.fixture(scope="module", params=["of an older load", "of this version"])
+@pytest.fixture(scope="module", params=[pytest.param("of an older load", marks=pytest.mark.slow), "of this version"])
 def found(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str, list[Row]]:
     rows = list(all_cases())
     other = registered(spark, as_loaded(rows) if request.param == "of this version" else rows)

@@ -225,7 +225,7 @@ def strays(place: Path) -> list[str]:
 
 
 @SOME
-@pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_a_signal(killer: Killer, store: Path, tmp_path: Path, name: str, step: int) -> None:
     place, ends = tmp_path / "place", []
     for number, ended in runs(killer, store, place, name, step):
@@ -238,7 +238,7 @@ def test_a_signal(killer: Killer, store: Path, tmp_path: Path, name: str, step: 
 
 
 @SOME
-@pytest.mark.parametrize("name", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("name", ["ENOSPC", pytest.param("EIO", marks=pytest.mark.slow)])
 def test_a_change_that_fails(killer: Killer, store: Path, tmp_path: Path, name: str, step: int) -> None:
     """Some a load can do without: then it goes on."""
     place, failed = tmp_path / "place", 0
