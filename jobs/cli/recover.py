@@ -72,7 +72,7 @@ def run(options: RecoverOptions, reporter: Reporter) -> Report:
     course = _Course(repaired_log(root, read_settings(options.broker_conf, options.settings)))
     kept = Path(f"{_work_of(options)}.json")  # what a run has done that was killed between two publishes
     if options.yes and kept.exists():
-        course = _Course(**json.loads(kept.read_bytes()))
+        course = _Course(**json.loads(kept.read_bytes()) | {"log": course.log})  # broker.conf may name it by now
     if course.log is not None:
         options = _with_log(options, course.log)
     while True:

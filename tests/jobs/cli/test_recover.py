@@ -87,7 +87,7 @@ def test_the_plan_and_its_end_in_words(tmp_path: Path, capsys: pytest.CaptureFix
     assert lines[-1].endswith(" --yes")
     assert any(line.startswith("plan: rebuild consumequeue, index, checkpoint") for line in lines)
     kept = Path(f"{store.root}.recover.json")  # of a run that was killed behind its first publish
-    kept.write_text('{"log":null,"lines":["rebuild x"],"back":["restore 1"],"losses":{},"torn":false}')
+    kept.write_text('{"log":"named by now","lines":["rebuild x"],"back":["restore 1"],"losses":{},"torn":false}')
     lines = text_of(store, capsys, "--yes")
     assert "done: rebuild x" in lines
     assert not kept.exists()
