@@ -145,9 +145,8 @@ class LogReading:
 
     @property
     def is_damaged(self) -> bool:
-        """Lost messages count unless fillers of a repair alone are in their place: no later run brings them back."""
-        filled = 0 if self.damaged or self.stale or self.foreign_records else self._queues[1].at_least
-        return bool(self.damaged or self.kept or self.losses.at_least > filled or self.left_out)
+        losses = self.losses
+        return bool(self.damaged or self.kept or losses.at_least or self.left_out)
 
     @cached_property
     def _queues(self) -> tuple[QueueRuns, Losses]:
