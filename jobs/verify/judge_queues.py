@@ -141,8 +141,8 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
         if not there and queue in deleted:
             run.verdicts.notes.append(f"{queue[0]}:{queue[1]} is missing: its topic was deleted")
             continue
-        for base, one in sorted(results.items()):
-            _judge_file(run, compared, one, totals, is_last=bool(there) and base == max(there))
+        for _, one in sorted(results.items()):
+            _judge_file(run, compared, one, totals)
         if there and queue in compared.planned:
             # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
             before = range(min(there), compared.planned[queue][0], compared.task.file_size)
@@ -178,15 +178,11 @@ def _deleted(run: Verification, compared: QueuesCompared) -> set[TopicQueue]:
     }
 
 
-def _judge_file(
-    run: Verification, compared: QueuesCompared, result: ComparedQueueFile, totals: Counter[str], *, is_last: bool
-) -> None:
+def _judge_file(run: Verification, compared: QueuesCompared, result: ComparedQueueFile, totals: Counter[str]) -> None:
     file, verdicts = result.file, run.verdicts
     subject = compared.subject(file.queue, file_name(file.base))
     totals["files"] += result.size is not None
     totals.update(result.units.counts)
-    if result.size == 0 and is_last:  # a question of the next start
-        return
     for one in result.units.differences:
         if result.size is None:
             verdicts.differ(subject, Finding("missing_file", expected=f"{one.count} units"))

@@ -165,6 +165,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
     _miss(run, subject, rest, not before.rows or before.entries >= capacity)
     comparisons, end = [one for _, one in compared.files], run.log.end
     reach = max((one.header["end_phy_offset"] for one in comparisons), default=-1)
+    beyond = 0 if run.cut else explained.pop("beyond", 0)
     if reach >= end and not run.cut:
         verdicts.warn(
             subject,
@@ -172,7 +173,7 @@ def judge_index(run: Verification, compared: IndexCompared, dispatched: int | No
             f"the index reaches offset {reach}, past the end of the log at {end}: no new message before that offset is "
             "indexed",
             advice=REPAIR,
-            entries=explained.pop("beyond", 0),
+            entries=beyond,
         )
     for kind, text in (
         ("doubled", "index entries are there twice, as after a crash"),

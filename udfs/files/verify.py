@@ -74,7 +74,7 @@ class CompareQueueFiles:
             expected[: own.start] = np.frombuffer(consume_queue.PRE_BLANK, kind)
         expected[own.start : own.stop] = np.concatenate([np.zeros(0, kind), *staged_units(file, readers, kind)])
         ends = expected["phy_offset"][[own[0], own[-1]]].tolist() if own else (-1, -1)
-        if size not in (None, self.file_size):
+        if size and size != self.file_size:
             wrong = Finding("wrong_size", expected="the length of all others", found=size)
             return ComparedQueueFile(file, size, UnitComparison((wrong,)), *ends)
         fillers = np.zeros(len(found), bool)

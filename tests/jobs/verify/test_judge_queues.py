@@ -117,13 +117,15 @@ def test_topic_deleted(root: Path, table: str, lost: bool) -> None:
     assert any("its topic was deleted" in note for note in found.notes) != lost
 
 
-def test_a_last_file_without_bytes_is_as_good_as_none_and_one_before_it_is_wrong(tmp_path: Path) -> None:
+def test_a_file_without_bytes_lacks_the_units_that_belong_there(tmp_path: Path) -> None:
     root = three_a_file(tmp_path, 6)
     last = queue_files(root)[-1]
     last.with_name(f"{120:020d}").touch()
     assert not verify_here(root, SMALL).verdicts.counts
     last.write_bytes(b"")
-    assert verify_here(root, SMALL).verdicts.counts == {"wrong_size": 1}
+    assert verify_here(root, SMALL).verdicts.counts == {"missing_unit": 3}
+    last.with_name(f"{120:020d}").unlink()
+    assert verify_here(root, SMALL).verdicts.counts == {"missing_unit": 3}
 
 
 def test_units_of_messages_that_retention_took_are_counted(tmp_path: Path) -> None:
