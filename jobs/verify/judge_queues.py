@@ -141,8 +141,8 @@ def judge_queues(run: Verification, compared: QueuesCompared, dispatched: int | 
         if not there and queue in deleted:
             run.verdicts.notes.append(f"{queue[0]}:{queue[1]} is missing: its topic was deleted")
             continue
-        for _, one in sorted(results.items()):
-            _judge_file(run, compared, one, totals)
+        for base in sorted(results):
+            _judge_file(run, compared, results[base], totals)
         if there and queue in compared.planned:
             # Between the oldest file that is there and the first one of the log, the broker's files have no gap either.
             before = range(min(there), compared.planned[queue][0], compared.task.file_size)

@@ -148,7 +148,7 @@ class IndexFileComparer:
         return stop - len(hashes) if is_end else begin
 
     def _between_records(self, entries: Structs, number: int, rows: Structs, row: int) -> tuple[Structs, Structs]:
-        """The entries and rows before the last record of which both are whole."""
+        """Cut a block before the last record whose entries and rows are all in it."""
         bounds = [int(rows["offset"][-1])] if row + len(rows) < self._rows.total else []
         if number + len(entries) <= self.result.entries:
             bounds.append(int(np.median(entries["phy_offset"][-_EDGE:])))

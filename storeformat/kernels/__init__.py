@@ -46,8 +46,7 @@ class Spans(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """The fixed fields of each record, and where its variable parts lie in the buffer. All columns have one row a
-    record.
+    """Fixed fields of each record, and the positions of its variable parts in the buffer, one row a record.
 
     ``defect`` holds ``RecordDefect`` codes; the positions of a row with a defect in its frame are only safe to read,
     not right. Starts are positions in the buffer, times milliseconds; negative lengths are stored as 0.

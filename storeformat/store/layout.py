@@ -114,7 +114,7 @@ def queue_store(root: str, settings: Settings, kind: QueueStoreKind | None = Non
             kind = "file" if "default" in loaded else "rocksdb"
     if twice and settings.flag(LIGHT_IN_ROCKSDB):
         raise WrongSettings(
-            f"with {LIGHT_IN_ROCKSDB}=true light queues lie in RocksDB alone: these are neither rebuilt nor checked",
+            f"with {LIGHT_IN_ROCKSDB}=true light queues are in RocksDB only: they are neither rebuilt nor checked",
             path=root, advice="--only index,checkpoint does the rest",
         )  # fmt: skip
     apart = settings.flag(SEPARATE)

@@ -39,7 +39,7 @@ _NO_ROWS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class QueueFiles:
-    """The directory of a queue. ``stray`` files are none of the queue."""
+    """Contents of a queue's directory. ``stray``: files that are not queue files."""
 
     own: Sequence[FileStatus] = ()
     stray: Sequence[FileStatus] = ()

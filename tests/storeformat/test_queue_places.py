@@ -112,7 +112,7 @@ def test_another_kind_is_asked_for(tmp_path: Path) -> None:
 
 def test_light_queues_in_rocksdb_alone_are_refused_by_name(tmp_path: Path) -> None:
     light = {"combineCQUseRocksdbForLmq": "TRUE"}
-    with pytest.raises(WrongSettings, match="with combineCQUseRocksdbForLmq=true light queues lie in RocksDB alone"):
+    with pytest.raises(WrongSettings, match="with combineCQUseRocksdbForLmq=true light queues are in RocksDB only"):
         queue_store(store_with(tmp_path), Settings({**DOUBLE, **light}))
     assert queue_store(str(tmp_path), Settings({**DOUBLE, "combineCQUseRocksdbForLmq": "yes"})).written_twice
     assert queue_store(str(tmp_path), Settings(light), "rocksdb").kind == "rocksdb"
